@@ -55,7 +55,8 @@ def expression(t: Term, names: Mapping[Term, str] | None = None, level: int = 0)
         return wrapped(f"{sub(args[0], 8)}^{sub(args[1], 8)}", 7)
     if op == "reduce":
         monoid, name, extent, body = args
-        return wrapped(f"{_SUMS.get(str(monoid), str(monoid))}[{name} < {sub(extent)}] {sub(body, 0 if isinstance(body, Term) and body.op == 'reduce' else 5)}", _LOOP)
+        inner = _LOOP if isinstance(body, Term) and body.op == "reduce" else 5
+        return wrapped(f"{_SUMS.get(str(monoid), str(monoid))}[{name} < {sub(extent)}] {sub(body, inner)}", _LOOP)
     if op == "red":
         monoid, k, _, _, a = args
         return wrapped(f"{_SUMS.get(str(monoid), str(monoid))}[axis {k}] {sub(a, 5)}", _LOOP)
@@ -182,10 +183,9 @@ def _emissions(s: Term) -> list[tuple[str, Term]]:
 
 def _repeated(value: Term, least: int = 8) -> list[Term]:
     """Subterms of at least ``least`` nodes that occur twice or more and not only inside a larger such one; smaller first."""
-    order = [t for t in subterms(value) if t.op not in ("ix",)]
-    size = {t: 1 for t in subterms(value)}
+    size: dict[Term, int] = {}
     uses: Counter[Term] = Counter()
     for t in subterms(value):
         size[t] = 1 + sum(size[a] for a in t.kids())
         uses.update(t.kids())
-    return [t for t in order if uses[t] > 1 and size[t] >= least]
+    return [t for t in size if uses[t] > 1 and size[t] >= least and t.op != "ix"]
