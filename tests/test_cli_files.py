@@ -39,7 +39,7 @@ def test_nothing_is_left_when_writing_stops_half_way(tmp_path: Path, monkeypatch
         return write(self, data)
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(MoaError, match=r"MOA0704.*No space left on device"):
+    with pytest.raises(MoaError, match=r"MOA0752.*No space left on device"):
         files.write_all(target, {"a": b"1", "b": b"2"})
     assert target.exists() == existing
     assert [p for p in tmp_path.rglob("*") if p != target] == []
@@ -60,14 +60,14 @@ def test_the_last_file_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(MoaError, match="MOA0704"):
+    with pytest.raises(MoaError, match="MOA0752"):
         files.write_all(tmp_path / "file" / "x", {"a": b""})
-    with pytest.raises(MoaError, match="MOA0704"):
+    with pytest.raises(MoaError, match="MOA0752"):
         files.write_all(tmp_path / "file", {"a": b""})
 
 
 def test_reading(tmp_path: Path) -> None:
-    with pytest.raises(MoaError, match=r"moarw: error\[MOA0702\]: cannot read .*none.moa: No such file"):
+    with pytest.raises(MoaError, match=r"moarw: error\[MOA0751\]: cannot read .*none.moa: No such file"):
         files.read(tmp_path / "none.moa")
     (tmp_path / "b.moa").write_bytes(b"\xff\xfe")
     with pytest.raises(MoaError, match="not UTF-8"):

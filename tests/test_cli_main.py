@@ -117,5 +117,5 @@ def test_every_variable_is_in_the_table_and_has_its_flag(root: Path) -> None:
 def test_sizes_on_the_command_line() -> None:
     assert options.integers([["n", "3"], ["m", "0"]], "-D") == {"n": 3, "m": 0}
     for pairs in ([["n", "x"]], [["n", "-1"]], [["n", "2.5"]], [["n", "1"], ["n", "2"]]):
-        with pytest.raises(MoaError, match="MOA0703"):
+        with pytest.raises(MoaError, match="MOA0753"):
             options.integers(pairs, "-D")

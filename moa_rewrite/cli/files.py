@@ -12,12 +12,12 @@ from ..errors import MoaError
 
 
 def read(path: str | Path) -> str:
-    """Text of a file. MoaError 702 if it cannot be read."""
+    """Text of a file. MoaError 751 if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:
         why = e.strerror if isinstance(e, OSError) else "not UTF-8 text"
-        raise MoaError(702, f"cannot read {path}: {why}", file="moarw") from None
+        raise MoaError(751, f"cannot read {path}: {why}", file="moarw") from None
 
 
 def write(path: str | Path, text: str) -> None:
@@ -28,7 +28,7 @@ def write(path: str | Path, text: str) -> None:
 
 def write_all(folder: Path, contents: Mapping[str, bytes], last: str = "") -> None:
     """Write files into a folder. A new folder appears complete or not at all; in an existing one each file is replaced in one step, ``last``
-    at the end. MoaError 704 if the system refuses.
+    at the end. MoaError 752 if the system refuses.
     """
     order = sorted(contents, key=lambda n: (n == last, n))
     spare: str | None = None
@@ -45,7 +45,7 @@ def write_all(folder: Path, contents: Mapping[str, bytes], last: str = "") -> No
             os.chmod(spare, 0o777 & ~_umask())
             os.rename(spare, folder)
     except OSError as e:
-        raise MoaError(704, f"cannot write to {folder}: {e.strerror}", file="moarw", hint="another directory with -o DIR") from None
+        raise MoaError(752, f"cannot write to {folder}: {e.strerror}", file="moarw", hint="another directory with -o DIR") from None
     finally:
         if spare is not None:
             shutil.rmtree(spare, ignore_errors=True)

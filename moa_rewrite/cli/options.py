@@ -107,9 +107,9 @@ def integers(pairs: list[list[str]], flag: str) -> dict[str, int]:
         try:
             value = int(text)
         except ValueError:
-            raise MoaError(703, f"{flag} {name} {text}: the value of a size is a whole number", file="moarw", hint=f"{flag} {name} 1000") from None
+            raise MoaError(753, f"{flag} {name} {text}: the value of a size is a whole number", file="moarw", hint=f"{flag} {name} 1000") from None
         if value < 0:
-            raise MoaError(703, f"{flag} {name} {text}: a size is at least 0", file="moarw")
+            raise MoaError(753, f"{flag} {name} {text}: a size is at least 0", file="moarw")
         if out.setdefault(name, value) != value:
-            raise MoaError(703, f"{flag} gives {name} two values, {out[name]} and {value}", file="moarw")
+            raise MoaError(753, f"{flag} gives {name} two values, {out[name]} and {value}", file="moarw")
     return out

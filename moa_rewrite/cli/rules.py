@@ -21,7 +21,7 @@ def arguments(p: argparse.ArgumentParser) -> None:
 
 
 def load(paths: list[str], without: list[str]) -> Any:
-    """The rule set in force. MoaError 706 for a name in ``without`` that no rule has."""
+    """The rule set in force. MoaError 756 for a name in ``without`` that no rule has."""
     from .. import rules
 
     known = rules.load(paths, [])
@@ -33,7 +33,7 @@ def load(paths: list[str], without: list[str]) -> Any:
 
 def unknown(name: str, known: Any) -> MoaError:
     near = difflib.get_close_matches(name, list(known), 3)
-    return MoaError(706, f"there is no rule {name!r}", file="moarw", hint=", ".join(near) if near else "moarw rules list")
+    return MoaError(756, f"there is no rule {name!r}", file="moarw", hint=", ".join(near) if near else "moarw rules list")
 
 
 def run(args: argparse.Namespace) -> int:

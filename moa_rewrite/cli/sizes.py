@@ -1,0 +1,53 @@
+"""Sizes: what the command line gives, checked against the kernel, and what it leaves out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+from ..errors import MoaError
+from ..report.pretty import expression
+from ..terms import Kernel, Term
+
+USUAL = 1024  # a size nobody gave is judged at this value
+_SMALLER = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1, 3, 5, 7, 9, 0)
+_TRIES = 100_000
+
+
+def holds(condition: Term, sizes: Mapping[str, int]) -> bool:
+    from ..semantics.env import Env, integer
+
+    return bool(integer(condition, Env(sizes, {})))
+
+
+def check(kernel: Kernel, given: Mapping[str, int], flag: str = "-D") -> None:
+    """MoaError 754 for a name the kernel has no size of, or a condition of its ``where`` that the given values already break."""
+    for name in given:
+        if name not in kernel.sizes:
+            known = f"its sizes are {', '.join(kernel.sizes)}" if kernel.sizes else "it has none"
+            raise MoaError(754, f"kernel {kernel.name} has no size {name!r}; {known}", file="moarw", hint=f"{flag} {kernel.sizes[0]} 1000" if kernel.sizes else "")
+    for w in kernel.where:
+        if names(w) <= given.keys() and not holds(w, given):
+            values = ", ".join(f"{n} = {given[n]}" for n in sorted(names(w)))
+            raise MoaError(754, f"kernel {kernel.name} asks for {expression(w)}", file="moarw", witness=values, hint=f"other values with {flag}")
+
+
+def names(t: Term) -> frozenset[str]:
+    """The sizes a term mentions."""
+    if t.op == "size":
+        return frozenset([str(t.args[0])])
+    return frozenset().union(*[names(a) for a in t.kids()])
+
+
+def complete(kernel: Kernel, given: Mapping[str, int]) -> dict[str, int]:
+    """A value for every size: the given one, else 1024, else the first that meets the kernel's ``where``. MoaError 754 if none is found."""
+    check(kernel, given)
+    free = [s for s in kernel.sizes if s not in given]
+    for values in itertools.islice(itertools.product((USUAL, *_SMALLER), repeat=len(free)), _TRIES):
+        sizes = {**given, **dict(zip(free, values, strict=True))}
+        if all(holds(w, sizes) for w in kernel.where):
+            return {s: sizes[s] for s in kernel.sizes}
+    raise MoaError(
+        754, f"no usual sizes meet what kernel {kernel.name} asks for: {', '.join(expression(w) for w in kernel.where)}", file="moarw",
+        hint=" ".join(f"-D {s} VALUE" for s in free) or "other values with -D",
+    )  # fmt: skip
