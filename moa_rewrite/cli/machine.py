@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..errors import OK
+
 from . import options
 
 

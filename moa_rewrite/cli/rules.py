@@ -5,10 +5,15 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
-from typing import Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..errors import OK, MoaError
 from . import options
+
+if TYPE_CHECKING:
+    from ..rules.rule import Rule, RuleSet
 
 
 def arguments(p: argparse.ArgumentParser) -> None:
@@ -20,7 +25,7 @@ def arguments(p: argparse.ArgumentParser) -> None:
     options.add(one, "rules", "json")
 
 
-def load(paths: list[str], without: list[str]) -> Any:
+def load(paths: list[str], without: list[str]) -> RuleSet:
     """The rule set in force. MoaError 756 for a name in ``without`` that no rule has."""
     from .. import rules
 
@@ -31,7 +36,7 @@ def load(paths: list[str], without: list[str]) -> Any:
     return rules.load(paths, without) if without else known
 
 
-def unknown(name: str, known: Any) -> MoaError:
+def unknown(name: str, known: Iterable[str]) -> MoaError:
     near = difflib.get_close_matches(name, list(known), 3)
     return MoaError(756, f"there is no rule {name!r}", file="moarw", hint=", ".join(near) if near else "moarw rules list")
 
@@ -43,12 +48,11 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps([_entry(known[n]) for n in known], indent=1))
             return OK
         width = max(len(n) for n in known)
-        group = ""
-        for r in sorted(known.values(), key=lambda r: (r.group, r.line)):
-            if r.group != group:
-                group = r.group
-                print(f"{group}:")
-            print(f"  {r.name:<{width}}  {r.doc}")
+        for group in dict.fromkeys(r.group for r in known.values()):
+            print(f"{group}:")
+            for r in known.values():
+                if r.group == group:
+                    print(f"  {r.name:<{width}}  {r.doc}")
         return OK
     if args.name not in known:
         raise unknown(args.name, known)
@@ -56,21 +60,25 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_entry(r), indent=1))
         return OK
-    print(f"rule {r.name}  ({r.group}, {r.file}:{r.line})")
+    print(f"{r.name}  ({r.group}, {Path(r.file).name}:{r.line})")
     print(f"  {r.doc}")
-    if r.source:
-        print(f"  source: {r.source}")
-    if r.lhs is None:
-        print("  builtin: a function, rules/builtin.py")
+    if r.builtin:
+        print(f"  a function of {', '.join(r.params)}")
     else:
-        print(f"  {r.lhs!r}\n    {'<=>' if r.two_way else '=>'} {r.rhs!r}")
+        print(f"\n      {r.lhs!r}\n  {'<=>' if r.twoway else '=>'}  {r.rhs!r}\n")
     for g in r.guards:
         print(f"  when {g!r}")
+    for axis, meaning in r.define:
+        print(f"  where {axis.lstrip('?')} = {meaning!r}")
+    for label, text in (("parameters", "" if r.builtin else ", ".join(r.params)), ("follows from", r.corollary), ("source", r.source)):
+        if text:
+            print(f"  {label}: {text}")
     return OK
 
 
-def _entry(r: Any) -> dict[str, Any]:
+def _entry(r: Rule) -> dict[str, Any]:
     return {
-        "name": r.name, "group": r.group, "doc": r.doc, "source": r.source, "file": str(r.file), "line": r.line, "builtin": r.lhs is None,
-        "lhs": None if r.lhs is None else repr(r.lhs), "rhs": None if r.rhs is None else repr(r.rhs), "when": [repr(g) for g in r.guards],
+        "name": r.name, "group": r.group, "doc": r.doc, "source": r.source, "file": Path(r.file).name, "line": r.line, "builtin": r.builtin,
+        "lhs": None if r.lhs is None else repr(r.lhs), "rhs": None if r.rhs is None else repr(r.rhs), "both_ways": r.twoway,
+        "when": [repr(g) for g in r.guards], "parameters": list(r.params), "corollary_of": r.corollary,
     }  # fmt: skip

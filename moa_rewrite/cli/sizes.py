@@ -25,7 +25,8 @@ def check(kernel: Kernel, given: Mapping[str, int], flag: str = "-D") -> None:
     for name in given:
         if name not in kernel.sizes:
             known = f"its sizes are {', '.join(kernel.sizes)}" if kernel.sizes else "it has none"
-            raise MoaError(754, f"kernel {kernel.name} has no size {name!r}; {known}", file="moarw", hint=f"{flag} {kernel.sizes[0]} 1000" if kernel.sizes else "")
+            hint = f"{flag} {kernel.sizes[0]} 1000" if kernel.sizes else ""
+            raise MoaError(754, f"kernel {kernel.name} has no size {name!r}; {known}", file="moarw", hint=hint)
     for w in kernel.where:
         if names(w) <= given.keys() and not holds(w, given):
             values = ", ".join(f"{n} = {given[n]}" for n in sorted(names(w)))
