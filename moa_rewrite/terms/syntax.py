@@ -41,6 +41,8 @@ def show(t: Term, level: int = 0) -> str:
         return "@" + str(args[0]).lstrip("?")
     if op == "seqvar":
         return f"{args[0]}.."
+    if op == "get" and args[1].op == "var":  # type: ignore[union-attr]
+        return f"get({str(args[0]).lstrip('?')}, {show(args[1])})"  # type: ignore[arg-type]
     if op == "get":
         return f"{str(args[0]).lstrip('?')}[{', '.join(show(a) for a in args[1].args)}]"  # type: ignore
     if op == "ix":
@@ -84,6 +86,8 @@ class _Build(Transformer):
         op, args = str(kids[0]), [a for a in kids[1:] if a is not None]
         sig = ARGS.get(op)
         if sig is None or op in ("ix", "get"):
+            if self.pattern and op == "get" and len(args) == 2:  # get(A, I) with a variable for the whole index list
+                return Term("get", self._literal(args[0], "s", op), args[1])
             if self.pattern:  # a meta function or predicate, evaluated when the rule is applied
                 return Term(op, *args)
             raise SyntaxError(f"unknown operator {op}")

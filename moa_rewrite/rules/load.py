@@ -1,0 +1,213 @@
+"""Rule files to rules. A bad file is a MoaError with its place: 401 syntax, 402 duplicate name, 403 guard, 404 variable, 405 `without`, 406 malformed law,
+407 operator, 408 builtin, 409 no such file."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from lark import Token, Tree
+from lark.exceptions import UnexpectedInput, VisitError
+
+from ..data import data_path
+from ..errors import MoaError
+from ..terms import Term
+from ..terms.ops import ARGS
+from ..terms.syntax import parser, pattern_builder
+from .builtin import PARAMS
+from .guards import GUARDS
+from .meta import META
+from .rule import Rule, RuleSet, variables
+
+
+def load(paths: Sequence[Path | str] | None = None, without: Sequence[str] = ()) -> RuleSet:
+    """All rules of the project's rules/*.moar in the order of their names, then those of the files in ``paths``, less ``without`` and its corollaries."""
+    files = [*sorted(data_path("rules").glob("*.moar")), *map(Path, paths or ())]
+    rules: dict[str, Rule] = {}
+    for file in files:
+        for rule in load_file(file):
+            if rule.name in rules:
+                first = rules[rule.name]
+                raise MoaError(402, f'two rules are named "{rule.name}"', rule.file, rule.line, 1, [f"the first stands at {first.file}:{first.line}"])
+            rules[rule.name] = rule
+    for rule in rules.values():
+        if rule.corollary and rule.corollary not in rules:
+            raise MoaError(406, f'"{rule.name}" is a corollary of "{rule.corollary}", which is no rule', rule.file, rule.line, 1)
+    for name in without:
+        if name not in rules:
+            near = difflib.get_close_matches(name, rules, 3)
+            raise MoaError(405, f'there is no rule "{name}" to leave out', hint=", ".join(near) if near else "moarw rules list")
+    gone = set(without)
+    while more := {r.name for r in rules.values() if r.corollary in gone} - gone:
+        gone |= more
+    return RuleSet({n: r for n, r in rules.items() if n not in gone})
+
+
+def load_file(file: Path) -> list[Rule]:
+    """The rules of one file."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as e:
+        raise MoaError(409, f"cannot read rules: {e.strerror}", str(file)) from None
+    try:
+        tree = parser("rule_file").parse(text)
+    except UnexpectedInput as e:
+        line, col = (e.line, e.column) if e.line > 0 else (len(text.splitlines()) or 1, 1)
+        notes = e.get_context(text).rstrip().splitlines() if e.line > 0 else ["the file ends in the middle of a rule"]
+        raise MoaError(401, "this is not a rule", str(file), line, col, notes) from None
+    return [r for t in tree.children for r in _rules(t, str(file))]  # type: ignore[arg-type]
+
+
+def _rules(tree: Tree, file: str) -> Iterator[Rule]:
+    """The rules that one `rule` of a file stands for: several when it is a schema."""
+    title, *clauses = tree.children
+    name, line = str(title)[1:-1], tree.meta.line
+    operators: list[str | None] = [None]
+    variable = ""
+    if clauses and isinstance(clauses[0], Tree) and clauses[0].data == "schema":
+        variable, *found = map(str, clauses.pop(0).children)  # type: ignore[union-attr]
+        operators = list(found)
+        if "{" + variable + "}" not in name:
+            raise MoaError(406, f'the name "{name}" of a schema must contain {{{variable}}}', file, line, 1)
+    for op in operators:
+        rename = {variable: op} if op is not None else {}
+        yield _rule(name.replace("{" + variable + "}", op) if op else name, clauses, rename, file, line)  # type: ignore[arg-type]
+
+
+def _rule(name: str, clauses: list, rename: dict[str, str], file: str, line: int) -> Rule:
+    doc: list[str] = []
+    source, corollary, builtin = "", "", False
+    params: list[str] = []
+    guards: list[Term] = []
+    define: list[tuple[str, Term]] = []
+    laws: list[tuple[Term, Term, bool]] = []
+    for clause in clauses:
+        here = clause.meta.line if not clause.meta.empty else line
+        data, kids = str(clause.data), clause.children
+        if data == "doc":
+            doc.append(str(kids[0])[1:-1])
+        elif data == "source":
+            source = str(kids[0])[1:-1]
+        elif data == "corollary":
+            corollary = str(kids[0])[1:-1]
+        elif data == "builtin":
+            builtin = True
+        elif data == "param":
+            params += map(str, kids)
+        else:
+            terms = [_renamed(_term(k, file, here), rename) for k in kids]
+            if data == "when":
+                guards += [_guard(t, file, here) for t in terms]
+            elif data == "define":
+                define.append((str(terms[0].args[0]), terms[1]))
+            else:
+                laws.append((terms[0], terms[1], data == "twoway"))
+    if len(laws) != (0 if builtin else 1):
+        raise MoaError(406, f'"{name}" must have exactly one law, or be builtin', file, line, 1)
+    if not doc:
+        raise MoaError(406, f'"{name}" has no doc', file, line, 1)
+    lhs, rhs, twoway = laws[0] if laws else (None, None, False)
+    rule = Rule(name, lhs, rhs, twoway, tuple(guards), tuple(params), tuple(define), builtin, " ".join(doc), source, corollary, file, line)
+    _check(rule)
+    return rule
+
+
+def _term(tree: Tree | Token, file: str, line: int) -> Term:
+    try:
+        found = pattern_builder().transform(tree) if isinstance(tree, Tree) else tree
+    except VisitError as e:
+        raise MoaError(407, str(e.orig_exc), file, line, 1) from None
+    if not isinstance(found, Term):
+        raise MoaError(407, f"{found} is not a term", file, line, 1)
+    return found
+
+
+def _renamed(t: Term, by: dict[str, str]) -> Term:
+    return Term(by.get(t.op, t.op), *[_renamed(a, by) if isinstance(a, Term) else a for a in t.args]) if by else t
+
+
+def _guard(t: Term, file: str, line: int) -> Term:
+    if t.op not in GUARDS:
+        near = difflib.get_close_matches(t.op, GUARDS, 1)
+        raise MoaError(403, f"there is no guard {t.op}", file, line, 1, hint=near[0] if near else f"one of {', '.join(sorted(GUARDS))}")
+    try:
+        inspect.signature(GUARDS[t.op]).bind(None, *t.args)
+    except TypeError:
+        raise MoaError(403, f"guard {t.op} does not take {len(t.args)} arguments", file, line, 1) from None
+    return t
+
+
+def _check(rule: Rule) -> None:
+    """Every operator is known and every variable that a step needs is given by the side it matches or is a param."""
+
+    def fail(code: int, text: str) -> None:
+        raise MoaError(code, f'"{rule.name}": {text}', rule.file, rule.line, 1)
+
+    if rule.builtin:
+        if rule.name not in PARAMS:
+            fail(408, f"there is no builtin of this name, only {', '.join(PARAMS)}")
+        if rule.params != tuple(PARAMS[rule.name]):
+            fail(408, f"the params of this builtin are {', '.join(PARAMS[rule.name])}")
+        if rule.guards or rule.define:
+            fail(408, "a builtin states its conditions itself")
+        return
+    assert rule.lhs is not None and rule.rhs is not None
+    try:
+        left, right, every = variables(rule.lhs), variables(rule.rhs), rule.variables()
+        for t in (rule.lhs, rule.rhs):
+            for v, kind in variables(t).items():
+                if every[v] != kind:
+                    raise ValueError(f"variable {v} stands for a {kind} and for a {every[v]}")
+    except ValueError as e:
+        fail(404, str(e))
+    given = set(left) | set(rule.params)
+    used = dict(right)
+    for t in (*rule.guards, *[Term("pair", Term("axis", a), d) for a, d in rule.define]):
+        used |= {v: "term" for v in _names(t)}
+    for v in used:
+        if v not in given:
+            fail(404, f"variable {v} is not bound by the left side")
+    if rule.twoway:
+        for v in left:
+            if v not in right and v not in rule.params:
+                fail(404, f"variable {v} is not bound by the right side")
+    for p in rule.params:
+        if p not in every:
+            fail(404, f"param {p} occurs in neither side")
+    for side, meta in ((rule.lhs, False), (rule.rhs, not rule.twoway)):
+        _operators(rule, side, meta)
+
+
+def _names(t: Term) -> Iterator[str]:
+    """Variables of a guard, where a bare name stands for whatever the sides make of it."""
+    for a in t.args:
+        if isinstance(a, Term):
+            yield from _names(a)
+        elif t.op in ("var", "seqvar"):
+            yield str(a).partition(".")[0]
+        elif isinstance(a, str) and a[:1] in "?#":
+            yield a[1:].partition(".")[0]
+
+
+def _operators(rule: Rule, t: Term, meta: bool) -> None:
+    if t.op not in ("var", "seqvar") and t.op not in ARGS and not (meta and t.op in META):
+        what = "function" if t.op in META else "operator"
+        raise MoaError(407, f'"{rule.name}": the {what} {t.op} cannot stand here', rule.file, rule.line, 1, hint=_near(t.op))
+    sig = ARGS.get(t.op, "*")
+    if t.op in ARGS and sig != "*":
+        if len(sig) != len(t.args):
+            raise MoaError(407, f'"{rule.name}": {t.op} takes {len(sig)} arguments, not {len(t.args)}', rule.file, rule.line, 1)
+        for a, kind in zip(t.args, sig, strict=True):
+            if isinstance(a, Term) == (kind in "si"):
+                raise MoaError(407, f'"{rule.name}": argument {a} of {t.op} does not fit', rule.file, rule.line, 1)
+    if t.op == "ix" and sum(isinstance(a, Term) and a.op == "seqvar" for a in t.args) > 2:
+        raise MoaError(407, f'"{rule.name}": at most two sequence variables in one list', rule.file, rule.line, 1)
+    for a in t.kids():
+        _operators(rule, a, meta)
+
+
+def _near(op: str) -> str:
+    near = difflib.get_close_matches(op, [*ARGS, *META], 1)
+    return near[0] if near else ""
