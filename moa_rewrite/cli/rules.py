@@ -13,7 +13,7 @@ from ..errors import OK, MoaError
 from . import options
 
 if TYPE_CHECKING:
-    from ..rules.rule import Rule, RuleSet
+    from ..rules import Rule
 
 
 def arguments(p: argparse.ArgumentParser) -> None:
@@ -25,24 +25,15 @@ def arguments(p: argparse.ArgumentParser) -> None:
     options.add(one, "rules", "json")
 
 
-def load(paths: list[str], without: list[str]) -> RuleSet:
-    """The rule set in force. MoaError 756 for a name in ``without`` that no rule has."""
-    from .. import rules
-
-    known = rules.load(paths, [])
-    for name in without:
-        if name not in known:
-            raise unknown(name, known)
-    return rules.load(paths, without) if without else known
-
-
 def unknown(name: str, known: Iterable[str]) -> MoaError:
     near = difflib.get_close_matches(name, list(known), 3)
     return MoaError(756, f"there is no rule {name!r}", file="moarw", hint=", ".join(near) if near else "moarw rules list")
 
 
 def run(args: argparse.Namespace) -> int:
-    known = load(args.rules, getattr(args, "without", []))
+    from .. import rules
+
+    known = rules.load(args.rules, getattr(args, "without", []))
     if args.action == "list":
         if args.json:
             print(json.dumps([_entry(known[n]) for n in known], indent=1))
