@@ -1,0 +1,69 @@
+"""A loaded program, and the entry points of the language."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import MoaError
+from ..terms import Kernel
+from .elaborate import elaborate_kernel
+from .parse import parse
+from .tree import Def, KernelDef
+
+
+@dataclass(frozen=True)
+class Program:
+    text: str
+    filename: str
+    kernels: dict[str, KernelDef]
+    definitions: tuple[Def, ...]
+
+    def kernel(self, name: str | None = None) -> KernelDef:
+        """A kernel by name; the last of the file by default."""
+        if not self.kernels:
+            raise MoaError(213, "no kernel in this program", self.filename, hint="a program needs `kernel name(...) -> type = ...`")
+        if name is None:
+            return list(self.kernels.values())[-1]
+        if name not in self.kernels:
+            raise MoaError(213, f"no kernel `{name}` in this program", self.filename, hint=f"it has {', '.join(self.kernels)}")
+        return self.kernels[name]
+
+
+@functools.cache
+def prelude() -> tuple[Def, ...]:
+    """The definitions of prelude.moa."""
+    path = Path(__file__).with_name("prelude.moa")
+    return tuple(d for d in parse(path.read_text(encoding="utf-8"), "prelude.moa") if isinstance(d, Def))
+
+
+def load(text: str, filename: str = "<text>") -> Program:
+    """Parse a program. Raises MoaError MOA01xx, MOA02xx."""
+    kernels: dict[str, KernelDef] = {}
+    definitions: dict[str, Def] = {}
+    for d in parse(text, filename):
+        first = kernels.get(d.name) or definitions.get(d.name)
+        if first:
+            raise MoaError(202, f"`{d.name}` is defined twice", d.pos.file, d.pos.line, d.pos.col, [f"first at {first.pos}"])
+        if isinstance(d, KernelDef):
+            kernels[d.name] = d
+        else:
+            definitions[d.name] = d
+    return Program(text, filename, kernels, tuple(definitions.values()))
+
+
+def load_file(path: str | Path) -> Program:
+    """Read and parse a .moa file (UTF-8)."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as e:
+        raise MoaError(100, f"cannot read the program: {e.strerror}", str(path)) from None
+    except UnicodeDecodeError:
+        raise MoaError(100, "the program is not UTF-8 text", str(path)) from None
+    return load(text, str(path))
+
+
+def elaborate(program: Program, kernel: str | None = None) -> Kernel:
+    """The kernel as terms: body `for ax:extent ... emit("once", X, <@ax...>, psi(<@ax...>, array term))`, one nest per output."""
+    return elaborate_kernel(program.kernel(kernel), prelude(), program.definitions)
