@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..semantics.types import dtype as type_of
-from ..terms import Kernel, Path, Stage, Term, at, axis, free_axes, ix, put, subterms, writes
+from ..terms import Kernel, Path, Stage, Term, at, free_axes, ix, put, subterms, writes
 from ..terms import replace as replace_term
 from ..terms.ops import DTYPES, STATEMENTS
 from .names import bound_axes, extents, outer_reads
@@ -43,7 +43,8 @@ def alpha_equal(a: Term, b: Term, left: dict[str, int], right: dict[str, int], r
         return left[x] == right.get(y) if x in left else y not in right and x == y
     k = {"for": 0, "reduce": 1}.get(a.op)
     if k is None:
-        return all(alpha_equal(x, y, left, right, renamed) if isinstance(x, Term) and isinstance(y, Term) else x == y for x, y in zip(a.args, b.args, strict=True))
+        pairs = zip(a.args, b.args, strict=True)
+        return all(alpha_equal(p, q, left, right, renamed) if isinstance(p, Term) and isinstance(q, Term) else p == q for p, q in pairs)
     x, y = str(a.args[k]), str(b.args[k])
     if x != y:
         renamed |= {x, y}
@@ -74,7 +75,7 @@ def materialise(kernel: Kernel, path: Path, T: str, dtype: str, axes: tuple[Term
     """
     s = at(kernel.body, path)
     names = tuple(str(a.args[0]) for a in axes)
-    taken = {a.name for a in (*kernel.inputs, *kernel.outputs, *kernel.stages)} | set(kernel.sizes)
+    taken = {*kernel.sizes, *(a.name for a in (*kernel.inputs, *kernel.outputs)), *(t.name for t in kernel.stages)}
     if T in taken:
         raise RuleError(f"the name {T} is taken")
     if s.op not in STATEMENTS:

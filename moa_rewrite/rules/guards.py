@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from ..semantics.types import dtype
 from ..terms import Kernel, Term, free_axes
-from ..terms.ops import UNARY
 from .names import bound_axes, closure, extents, keyed_by, outer_reads, outer_writes
 
 
@@ -18,9 +17,9 @@ def notin(kernel: Kernel, i: str, *terms: Term) -> bool:
     return all(not (closure(kernel, [i]) & closure(kernel, free_axes(t))) for t in terms)
 
 
-def absent(kernel: Kernel, i: str, s: Term) -> bool:
-    """The name i occurs in s neither free (also through definitions) nor bound."""
-    return i not in closure(kernel, free_axes(s)) and i not in bound_axes(s)
+def absent(kernel: Kernel, i: str, bound: str, s: Term) -> bool:
+    """The name i occurs in s neither free (also through definitions) nor bound; s is the body of a loop over ``bound``, which binds that name in it."""
+    return i not in closure(kernel, free_axes(s), bound) and i not in bound_axes(s)
 
 
 def noreads(kernel: Kernel, *terms: Term) -> bool:
@@ -130,7 +129,8 @@ def positive(kernel: Kernel, e: Term) -> bool:
 
 GUARDS: dict[str, Callable[..., bool]] = {
     f.__name__: f
-    for f in (notin, absent, noreads, keyed, keyed_stage, keyed_either, disjoint, untouched, unwritten, unread, unfed, writes_only, collects, collects_pairs, tile, scalar,
-              below, real, positive)
+    for f in (
+        notin, absent, noreads, keyed, keyed_stage, keyed_either, disjoint, untouched, unwritten, unread, unfed, writes_only, collects, collects_pairs,
+        tile, scalar, below, real, positive,
+    )
 }  # fmt: skip
-assert not GUARDS.keys() & set(UNARY)

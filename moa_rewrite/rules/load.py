@@ -16,6 +16,7 @@ from ..errors import MoaError
 from ..terms import Term
 from ..terms.ops import ARGS
 from ..terms.syntax import parser, pattern_builder
+from ..terms.term import Arg
 from .builtin import PARAMS
 from .guards import GUARDS
 from .meta import META
@@ -125,7 +126,12 @@ def _term(tree: Tree | Token, file: str, line: int) -> Term:
 
 
 def _renamed(t: Term, by: dict[str, str]) -> Term:
-    return Term(by.get(t.op, t.op), *[_renamed(a, by) if isinstance(a, Term) else a for a in t.args]) if by else t
+    """A law of a schema with the operator (or monoid) in place of the schema's variable."""
+
+    def argument(a: Arg) -> Arg:
+        return _renamed(a, by) if isinstance(a, Term) else by.get(a[1:], a) if isinstance(a, str) and a.startswith("?") else a
+
+    return Term(by.get(t.op, t.op), *[argument(a) for a in t.args]) if by else t
 
 
 def _guard(t: Term, file: str, line: int) -> Term:
@@ -165,7 +171,7 @@ def _check(rule: Rule) -> None:
     given = set(left) | set(rule.params)
     used = dict(right)
     for t in (*rule.guards, *[Term("pair", Term("axis", a), d) for a, d in rule.define]):
-        used |= {v: "term" for v in _names(t)}
+        used |= dict.fromkeys(_names(t), "term")
     for v in used:
         if v not in given:
             fail(404, f"variable {v} is not bound by the left side")

@@ -12,14 +12,14 @@ from .rule import RuleError
 def plus(a: Term, b: Term) -> Term:
     """a + b, with constants folded and 0 left out."""
     if a.op == "int" and b.op == "int":
-        return I(a.args[0] + b.args[0])  # type: ignore[operator]
+        return I(a.args[0] + b.args[0])  # type: ignore[operator, arg-type]
     return b if a is I(0) else a if b is I(0) else Term("add", a, b)
 
 
 def times(a: Term, b: Term) -> Term:
     """a * b, with constants folded and 1 left out."""
     if a.op == "int" and b.op == "int":
-        return I(a.args[0] * b.args[0])  # type: ignore[operator]
+        return I(a.args[0] * b.args[0])  # type: ignore[operator, arg-type]
     return b if a is I(1) else a if b is I(1) else Term("mul", a, b)
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from ..terms import Kernel, Term, free_axes, subterms
 
 
-def closure(kernel: Kernel, names: Iterable[str]) -> frozenset[str]:
-    """The axes named, and every axis they are defined from, at any depth."""
+def closure(kernel: Kernel, names: Iterable[str], bound: str = "") -> frozenset[str]:
+    """The axes named, and every axis they are defined from, at any depth. The definition of ``bound``, an axis that a loop runs over, is not used."""
     if not kernel.defs:
         return frozenset(names)
-    defs, out, todo = dict(kernel.defs), set(), list(names)
+    defs, out, todo = {a: t for a, t in kernel.defs if a != bound}, set(), list(names)
     while todo:
         n = todo.pop()
         if n not in out:

@@ -39,7 +39,8 @@ class _Rewriter:
         found = self.memo.get(t)
         if found is not None:
             return found
-        start, chain = t, []  # type: ignore[var-annotated]
+        start = t
+        chain: _Chain = []
         while True:
             while (hit := self.root(t)) is not None:
                 t, name, subst = hit
