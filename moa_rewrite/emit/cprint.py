@@ -1,0 +1,300 @@
+"""A loop program as C11 with OpenMP: one function, a header, the workspace formula."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..terms import Term, free_axes, reads, show
+from .cexpr import C_TYPE, CExpr
+from .fold import const
+from .loops import Buffer, Comment, Declare, If, Let, Loop, LoopProgram, Node, Store, Update, expressions, nodes
+
+_SIMD_OPERATOR = {"add": "+", "mul": "*", "qmax": "max", "and": "&&", "or": "||"}
+
+
+@dataclass(frozen=True)
+class CSource:
+    c_text: str
+    h_text: str
+
+
+class CPrinter:
+    def __init__(self, prog: LoopProgram) -> None:
+        self.p = prog
+        self.e = CExpr(prog.buffers)
+        self.lines: list[str] = []
+        self.depth = 0
+
+    def put(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text if text and not text.startswith("#") else text)
+
+    # --- the function ---
+
+    def parameters(self) -> list[str]:
+        out = [f"const int64_t {s}" for s in self.p.sizes]
+        for b in self.p.inputs:
+            out.append(f"const {C_TYPE[b.dtype]} {'' if b.space == 'value' else '*MOARW_RESTRICT '}{b.name}")
+        out += [f"{C_TYPE[b.dtype]} *MOARW_RESTRICT {b.name}" for b in self.p.outputs]
+        return out
+
+    def signature(self, name: str, parameters: Iterable[str]) -> str:
+        return f"{name}({', '.join(parameters) or 'void'})"
+
+    def source(self) -> CSource:
+        p = self.p
+        self.put('#include "moarw.h"')
+        self.put(f'#include "{p.name}.h"')
+        self.put("")
+        for n in p.notes:
+            self.put(f"// {n.rule}: {n.text}")
+        self.put("")
+        if p.workspaces:
+            self.workspace_function()
+        self.put(f"int {self.signature(p.name, self.parameters())} {{")
+        self.depth = 1
+        self.unused()
+        self.checks()
+        if p.workspaces:
+            self.allocate()
+        self.block(p.body, parallel=False)
+        if p.workspaces:
+            self.put("free(moarw_ws);")
+        self.put("return 0;")
+        self.depth = 0
+        self.put("}")
+        return CSource("\n".join(self.lines) + "\n", self.header())
+
+    def unused(self) -> None:
+        """Parameters that the body does not mention, so that compilers do not warn."""
+        used = self.mentioned(self.p.body)
+        for b in (*self.p.inputs, *self.p.outputs):
+            if b.name not in used:
+                self.put(f"(void){b.name};")
+        for s in self.p.sizes:
+            self.put(f"(void){s};")
+
+    def mentioned(self, body: tuple[Node, ...]) -> set[str]:
+        out: set[str] = set()
+        for n in nodes(body):
+            if isinstance(n, Store | Update):
+                out.add(n.buffer)
+            for e in expressions(n):
+                out |= reads(e)
+        return out
+
+    def checks(self) -> None:
+        """Sizes refused: negative, not as compiled in, against `where`, or arrays whose byte counts leave int64."""
+        p = self.p
+        if p.sizes:
+            self.put(f"if ({' || '.join(f'{s} < 0' for s in p.sizes)}) return 1;")
+        for s, v in sorted(p.fixed.items()):
+            self.put(f"if ({s} != {v}) return 1;")
+        arrays = [b for b in (*p.inputs, *p.outputs) if b.shape]
+        if arrays:
+            self.put("bool moarw_bad = false;")
+            for b in arrays:
+                self.put(f"(void){self.bytes(b)};")
+            self.put("if (moarw_bad) return 1;")
+        for w in p.where:
+            self.put(f"if (!({self.e.text(w, 'bool')})) return 1;")
+
+    def checked(self, t: Term) -> str:
+        """An integer term over sizes whose overflow sets moarw_bad."""
+        if t.op in ("add", "sub", "mul"):
+            a, b = t.kids()
+            return f"moarw_{t.op}({self.checked(a)}, {self.checked(b)}, &moarw_bad)"
+        if t.op in ("max", "min"):
+            a, b = t.kids()
+            return f"moarw_{t.op}_i64({self.checked(a)}, {self.checked(b)})"
+        if t.op == "idiv" and const(t.kids()[1]):
+            a, b = t.kids()
+            return f"moarw_fdiv_i64({self.checked(a)}, {self.checked(b)})"
+        return self.e.text(t, "i64")
+
+    def bytes(self, b: Buffer) -> str:
+        count = "1"
+        for e in b.shape:
+            count = f"moarw_extent({count}, {self.checked(e)}, &moarw_bad)"
+        return f"moarw_bytes({count}, (int64_t)sizeof({C_TYPE[b.dtype]}), &moarw_bad)"
+
+    # --- workspaces: one block; the shared buffers, then the private ones of each thread ---
+
+    def workspace_function(self) -> None:
+        p = self.p
+        self.put(f"int64_t {self.signature(p.name + '_workspace', [f'const int64_t {s}' for s in (*p.sizes, 'moarw_nt')])} {{")
+        self.depth = 1
+        for s in p.sizes:
+            self.put(f"(void){s};")
+        self.put("bool moarw_bad = false;")
+        for kind in ("shared", "private"):
+            self.put(f"int64_t moarw_{kind} = 0;")
+            for b in p.workspaces:
+                if b.space == kind:
+                    self.put(f"moarw_{kind} = moarw_add(moarw_{kind}, {self.bytes(b)}, &moarw_bad);")
+        self.put("const int64_t moarw_all = moarw_add(moarw_shared, moarw_mul(moarw_private, moarw_nt, &moarw_bad), &moarw_bad);")
+        self.put("return moarw_bad ? -1 : moarw_all;")
+        self.depth = 0
+        self.put("}")
+        self.put("")
+
+    def allocate(self) -> None:
+        p = self.p
+        sizes = "".join(f"{s}, " for s in p.sizes)
+        self.put(f"const int64_t moarw_total = {p.name}_workspace({sizes}moarw_threads());")
+        self.put("if (moarw_total < 0 || (uint64_t)moarw_total > SIZE_MAX / 2) return 1;")
+        self.put("char *const moarw_ws = aligned_alloc(64, moarw_total > 0 ? (size_t)moarw_total : 64);")
+        self.put("if (moarw_ws == NULL) return 2;")
+        self.put("int64_t moarw_at = 0;")
+        for b in p.workspaces:
+            if b.space == "shared":
+                self.pointer(b, "moarw_at")
+                self.put(f"moarw_at += {self.plain_bytes(b)};")
+        if any(b.space == "private" for b in p.workspaces):
+            total = " + ".join(self.plain_bytes(b) for b in p.workspaces if b.space == "private")
+            self.put(f"const int64_t moarw_private = {total};")
+        else:
+            self.put("(void)moarw_at;")
+
+    def plain_bytes(self, b: Buffer) -> str:
+        extents = [self.e.text(e, "i64", 8) for e in b.shape]
+        return f"({' * '.join([*extents, f'(int64_t)sizeof({C_TYPE[b.dtype]})'])} + 63) / 64 * 64"
+
+    def pointer(self, b: Buffer, offset: str) -> None:
+        ty = C_TYPE[b.dtype]
+        self.put(f"{ty} *MOARW_RESTRICT const {b.name} = ({ty} *)__builtin_assume_aligned(moarw_ws + {offset}, 64);")
+
+    # --- statements ---
+
+    def block(self, body: tuple[Node, ...], parallel: bool) -> None:
+        """The nodes of a block. ``parallel``: inside a parallel region."""
+        for n in body:
+            match n:
+                case Comment(text):
+                    self.put(f"// {text}")
+                case Let(name, value):
+                    self.put(f"const int64_t {name} = {self.e.text(value, 'i64')};")
+                case Declare(buffer):
+                    self.declare(self.p.buffers[buffer])
+                case Store(buffer, index, value):
+                    self.put(f"{self.e.access(buffer, index)} = {self.e.text(value, self.p.buffers[buffer].dtype)};")
+                case Update(monoid, buffer, index, value):
+                    self.update(monoid, buffer, index, value)
+                case If(cond, then, other):
+                    self.put(f"if ({self.e.text(cond, 'bool')}) {{")
+                    self.nested(then, parallel)
+                    if other:
+                        self.put("} else {")
+                        self.nested(other, parallel)
+                    self.put("}")
+                case Loop():
+                    if n.kind == "core" and not parallel:
+                        self.region(n)
+                    else:
+                        self.loop(n, parallel)
+                case _:
+                    raise ValueError(n)
+
+    def nested(self, body: tuple[Node, ...], parallel: bool) -> None:
+        self.depth += 1
+        self.block(body, parallel)
+        self.depth -= 1
+
+    def declare(self, b: Buffer) -> None:
+        align = "_Alignas(64) " if b.shape else ""
+        self.put(f"{align}{C_TYPE[b.dtype]} {b.name}{''.join(f'[{max(const(e) or 0, 1)}]' for e in b.shape)};")
+
+    def update(self, monoid: str, buffer: str, index: tuple[Term, ...], value: Term) -> None:
+        ty = self.p.buffers[buffer].dtype
+        cell = self.e.access(buffer, index)
+        if monoid in ("add", "mul") and ty != "bool":
+            self.put(f"{cell} {'+' if monoid == 'add' else '*'}= {self.e.text(value, ty)};")
+            return
+        get = Term("get", buffer, Term("ix", *index))
+        self.put(f"{cell} = {self.e.text(Term(monoid, get, value), ty)};")
+
+    def loop(self, n: Loop, parallel: bool) -> None:
+        if n.kind == "unroll" and n.trip is not None:
+            if n.trip > 1:
+                self.put(f"#pragma GCC unroll {n.trip}")
+        elif n.unroll > 1:
+            self.put(f"#pragma GCC unroll {n.unroll}")
+        if n.kind == "simd":
+            self.simd(n)
+        self.put(f"for (int64_t {n.var} = 0; {n.var} < {self.e.text(n.extent, 'i64', 6)}; {n.var}++) {{")
+        self.nested(n.body, parallel)
+        self.put("}")
+
+    def simd(self, n: Loop) -> None:
+        """The simd pragma, where the loop is innermost and its reductions have an OpenMP operator."""
+        if any(isinstance(u, Loop) for u in nodes(n.body)) or any(m not in _SIMD_OPERATOR for m, _ in n.reduces):
+            return
+        self.put("#pragma omp simd" + "".join(f" reduction({_SIMD_OPERATOR[m]}:{b})" for m, b in n.reduces))
+
+    def region(self, n: Loop) -> None:
+        """A parallel region: private workspaces, then the core loops, collapsed where they are perfectly nested."""
+        chain, body = [n], n.body
+        lets: list[Node] = []
+        while True:
+            early = [b for b in body if isinstance(b, Let)]
+            rest = [b for b in body if not isinstance(b, Let)]
+            if len(rest) != 1 or not isinstance(rest[0], Loop) or rest[0].kind != "core":
+                break
+            bound = {c.var for c in chain} | {b.name for b in (*lets, *early)}
+            if free_axes(rest[0].extent) & bound:
+                break
+            lets += early
+            chain.append(rest[0])
+            body = rest[0].body
+        where = f" if ({self.e.text(self.p.parallel_if, 'bool')})" if self.p.parallel_if is not None else ""
+        self.put(f"#pragma omp parallel{where}")
+        self.put("{")
+        self.depth += 1
+        used = self.mentioned((n,))
+        offset = "moarw_at + moarw_thread() * moarw_private"
+        for b in self.p.workspaces:
+            if b.space == "private":
+                if b.name in used:
+                    self.pointer(b, offset)
+                offset += f" + {self.plain_bytes(b)}"
+        collapse = f" collapse({len(chain)})" if len(chain) > 1 else ""
+        self.put(f"#pragma omp for{collapse} schedule(static)")
+        for c in chain:
+            self.put(f"for (int64_t {c.var} = 0; {c.var} < {self.e.text(c.extent, 'i64', 6)}; {c.var}++) {{")
+            self.depth += 1
+        self.block((*lets, *body), parallel=True)
+        for _ in chain:
+            self.depth -= 1
+            self.put("}")
+        self.depth -= 1
+        self.put("}")
+
+    # --- the header ---
+
+    def header(self) -> str:
+        p = self.p
+        guard = f"MOARW_{p.name.upper()}_H"
+        docs = [f" * {b.name}: {_doc(b)}" for b in (*p.inputs, *p.outputs)]
+        demands = [f" * Sizes must satisfy {show(w)}." for w in p.where] + [f" * {s} is compiled in as {v}." for s, v in sorted(p.fixed.items())]
+        out = [
+            f"#ifndef {guard}", f"#define {guard}", "", "#include <stdbool.h>", "#include <stdint.h>", "", "#ifndef MOARW_RESTRICT",
+            "#define MOARW_RESTRICT __restrict", "#endif", "", "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
+            f"/* {p.name}: sizes, inputs, outputs. Arrays are contiguous and row-major; outputs must not overlap other arrays.", *docs, *demands,
+            " * Returns 0, 1 when the sizes are refused (negative, overflowing or against a condition), 2 when out of memory. */",
+            f"int {self.signature(p.name, self.parameters())};",
+        ]  # fmt: skip
+        if p.workspaces:
+            out += ["", f"/* Bytes of workspace that {p.name} allocates with moarw_nt threads, -1 if the number overflows. */"]
+            out += [f"int64_t {self.signature(p.name + '_workspace', [f'const int64_t {s}' for s in (*p.sizes, 'moarw_nt')])};"]
+        out += ["", "#ifdef __cplusplus", "}", "#endif", "", "#endif", ""]
+        return "\n".join(out)
+
+
+def _doc(b: Buffer) -> str:
+    role = {"input": "read", "value": "by value", "output": "written"}[b.space]
+    return f"{b.dtype}[{', '.join(map(show, b.shape))}], {role}" if b.shape else f"{b.dtype}, {role}"
+
+
+def print_c(prog: LoopProgram) -> CSource:
+    """C text of a loop program and its header."""
+    return CPrinter(prog).source()

@@ -1,0 +1,250 @@
+"""Expansion of the composite monoid of online softmax into plain statements.
+
+A group of emissions ``emit("osm", X, ix, pair(s, x))`` with the same s becomes, for a tile of the reduction:
+
+    mt = max over the tile of s          M  the running maximum, a hidden stage that lives as long as X, keyed by the key axes in s
+    mn = max(M, mt); sh = mn, or 0 where mn = -inf; al = exp(M - sh); M = mn
+    X *= al                              once for each X of the group ("rescale")
+    P = exp(s - sh)                      once, shared by the group; kept in the buffer of s when s is a stage read nowhere else
+    X += P * x
+
+A row whose s are all -inf gives 0: sh = 0 there, so no inf - inf arises. The tile is the largest statement around the group that holds
+no other statement and no key loop outside its reductions except unroll and simd loops.
+Source of the recurrence: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from dataclasses import replace as with_fields
+
+from ..terms import Kernel, Path, Stage, Term, at, axis, free_axes, get, ix, num, positions, put, reads, seq
+from .prepare import types_of
+from .storage import loop_extents, span
+from .types import dtype
+
+
+@dataclass(frozen=True)
+class Group:
+    s: Term
+    keys: frozenset[str]  # base axes of s that are key axes of the emissions
+    where: tuple[Path, ...]  # positions of the emissions
+
+
+def expand_osm(kernel: Kernel) -> tuple[Kernel, list[str]]:
+    """The kernel without osm emissions, and one line per group expanded."""
+    lines: list[str] = []
+    while True:
+        group = _first_group(kernel)
+        if group is None:
+            stages = tuple(with_fields(s, monoid="add") if s.monoid == "osm" else s for s in kernel.stages)
+            return with_fields(kernel, stages=stages), lines
+        kernel, line = _Expand(kernel, group).run()
+        lines.append(line)
+
+
+def _is_statement(t: Term) -> bool:
+    return t.op in ("for", "emit", "seq", "new", "guard", "skip")
+
+
+def _chain_root(body: Term, p: Path) -> Path:
+    """The outermost position reached from p through ``for`` parents alone."""
+    while p and at(body, p[:-1]).op == "for":
+        p = p[:-1]
+    return p
+
+
+def _sequence(body: Term, p: Path) -> Path:
+    """The outermost ``seq`` node of the right-nested sequence that the statement at p is an item of; p itself if none."""
+    while p and at(body, p[:-1]).op == "seq":
+        p = p[:-1]
+    return p
+
+
+def _first_group(k: Kernel) -> Group | None:
+    body = k.body
+    found = [(p, t) for p, t in positions(body) if t.op == "emit" and t.args[0] == "osm"]
+    if not found:
+        return None
+
+    def sort(p: Path, t: Term) -> tuple[Term, frozenset[str], Path]:
+        s = t.args[3].args[0]  # type: ignore[union-attr]
+        at_keys = k.base_axes(free_axes(t.args[2]))  # type: ignore[arg-type]
+        return s, k.base_axes(free_axes(s)) & at_keys, _sequence(body, _chain_root(body, p))  # type: ignore[arg-type, return-value]
+
+    first = sort(*found[0])
+    return Group(first[0], first[1], tuple(p for p, t in found if sort(p, t) == first))
+
+
+class _Expand:
+    def __init__(self, kernel: Kernel, group: Group) -> None:
+        self.k, self.g = kernel, group
+        self.types = types_of(kernel)
+        self.dtype = dtype(group.s, self.types)
+        self.extents = loop_extents(kernel.body)
+        self.made: list[Stage] = []
+
+    def run(self) -> tuple[Kernel, str]:
+        body, g = self.k.body, self.g
+        top = self._tile()
+        tile = at(body, top)
+        rel = [p[len(top) :] for p in g.where]
+        chain = self._chain(tile, rel)
+        s_axes = self.k.base_axes(free_axes(g.s))
+        s_loops = [f for f in chain if f.args[0] in s_axes]
+        key_loops = [f for f in s_loops if f.args[0] in g.keys]
+
+        named = sorted(free_axes(g.s), key=lambda a: self._order(a))
+        key_axes = [a for a in named if self.k.base_axes(frozenset([a])) <= g.keys]
+        m, mt, mn, sh, al = (self._stage(n, key_axes) for n in ("m_run", "m_tile", "m_new", "shift", "alpha"))
+
+        def cell(t: str) -> Term:
+            return get(t, *map(axis, key_axes))
+
+        def put_once(t: str, e: Term, how: str = "once") -> Term:
+            return Term("emit", how, t, ix(*map(axis, key_axes)), e)
+
+        prob = Term("exp", Term("sub", g.s, cell(sh)))
+        steps = [
+            _nest(s_loops, put_once(mt, g.s, "qmax")),
+            _nest(
+                key_loops,
+                seq(
+                    put_once(mn, Term("qmax", cell(m), cell(mt))),
+                    put_once(sh, Term("select", Term("eq", cell(mn), num("-inf")), num("0.0"), cell(mn))),
+                    put_once(al, Term("exp", Term("sub", cell(m), cell(sh)))),
+                    put_once(m, cell(mn)),
+                ),
+            ),
+        ]
+        done: set[str] = set()
+        for r in rel:
+            _, x, where, _ = at(tile, r).args
+            assert isinstance(where, Term)
+            if str(x) not in done:
+                done.add(str(x))
+                x_axes = self.k.base_axes(free_axes(where))
+                steps.append(_nest([f for f in self._loops_to(tile, r) if f.args[0] in x_axes], Term("emit", "rescale", x, where, cell(al))))
+        opened = [mt, mn, sh, al]
+        once_each = len(rel) == 1 and all(f.args[0] in s_axes for f in self._loops_to(tile, rel[0]))
+        own = self._own_stage(top)
+        if once_each:
+            how = "inline"
+        elif own:
+            how = f"in {own}"
+            steps.append(_nest(s_loops, Term("emit", "once", own, g.s.args[1], prob)))
+            prob = g.s
+        else:
+            p_axes = sorted(named, key=self._order)
+            p = self._stage("prob", p_axes)
+            how = f"in {p}"
+            opened.append(p)
+            steps.append(_nest(s_loops, Term("emit", "once", p, ix(*map(axis, p_axes)), prob)))
+            prob = get(p, *map(axis, p_axes))
+        names = sorted(done)
+        for r in rel:
+            _, x, where, e = at(tile, r).args
+            value = e.args[1]  # type: ignore[union-attr]
+            one = isinstance(value, Term) and value.op in ("num", "int") and float(value.args[0]) == 1.0  # type: ignore[arg-type]
+            tile = put(tile, r, Term("emit", "add", x, where, prob if one else Term("mul", prob, value)))  # type: ignore[arg-type]
+        new_tile = seq(*steps, tile)
+        for t in reversed(opened):
+            new_tile = Term("new", t, new_tile)
+        body = put(body, top, new_tile)
+        scope = self._scope(top, names)
+        body = put(body, scope, Term("new", m, at(body, scope)))
+        line = f"{', '.join(names)}: running maximum {m} over {g.s}, probabilities {how}"
+        return with_fields(self.k, body=body, stages=(*self.k.stages, *self.made)), line
+
+    def _tile(self) -> Path:
+        """The statement B that the group's tile is."""
+        body, where = self.k.body, self.g.where
+        if len(where) == 1:
+            (p,) = where
+        else:
+            p = _common(where)
+            while at(body, p).op not in ("seq",) and p:  # the smallest sequence that holds all
+                p = p[:-1]
+            # the part of a right-nested sequence from the first to the last emission: the tail from p is a seq; others behind stay in the tile
+        best, q = p, p
+        while q and at(body, q[:-1]).op == "for":
+            q = q[:-1]
+            name, _, place, _ = at(body, q).args
+            if name not in self._all_keys() or place in ("unroll", "simd"):
+                best = q
+        return best
+
+    def _all_keys(self) -> frozenset[str]:
+        t = at(self.k.body, self.g.where[0])
+        return self.k.base_axes(free_axes(t.args[2]))  # type: ignore[arg-type]
+
+    def _loops_to(self, t: Term, p: Path) -> list[Term]:
+        """The loops between the root of t and position p, outermost first."""
+        return [u for n in range(len(p)) if (u := at(t, p[:n])).op == "for"]
+
+    def _chain(self, tile: Term, rel: list[Path]) -> list[Term]:
+        """The loops of the first emission; those of s among them place the nests that are added."""
+        return self._loops_to(tile, rel[0])
+
+    def _order(self, a: str) -> tuple[int, str]:
+        """Axes on SIMD lanes last, so that they are contiguous in what is stored."""
+        simd = {str(f.args[0]) for _, f in positions(self.k.body) if f.op == "for" and f.args[2] == "simd"}
+        return (1 if self.k.base_axes(frozenset([a])) & simd else 0), a
+
+    def _stage(self, base: str, axes: list[str]) -> str:
+        taken = {*self.types, *(s.name for s in self.made)}
+        n = 0
+        while f"{base}{n}" in taken:
+            n += 1
+        name = f"{base}{n}"
+        shape = tuple(span(self.k, a, self.extents) for a in axes)
+        monoid = "max" if base.startswith("m_") else "add"
+        self.made.append(Stage(name, self.dtype, tuple(axes), shape, monoid, self.g.s))
+        return name
+
+    def _own_stage(self, top: Path) -> str | None:
+        """The stage whose buffer can take the probabilities: s reads exactly it, nothing else does, and it is refilled before each tile."""
+        s, body = self.g.s, self.k.body
+        if s.op != "get" or not any(t.name == s.args[0] for t in self.k.stages):
+            return None
+        stage = self.k.stage(str(s.args[0]))
+        if tuple(s.args[1].args) != tuple(map(axis, stage.axes)):  # type: ignore[union-attr]
+            return None
+        users = [p for p, t in positions(body) if t.op == "emit" and stage.name in reads(t)]
+        if sorted(users) != sorted(self.g.where) or any(stage.name in reads(t.args[3].args[1]) for t in (at(body, p) for p in users)):  # type: ignore
+            return None
+        for n in range(len(top) - 1, -1, -1):
+            u = at(body, top[:n])
+            if u.op == "new" and u.args[0] == stage.name:
+                return stage.name
+            if u.op == "for":
+                return None
+        return None
+
+    def _scope(self, top: Path, names: list[str]) -> Path:
+        """Where the running maximum opens: outside the group's reduction loops, inside the storage of what it serves."""
+        body = self.k.body
+        start = max((n + 1 for n in range(len(top)) if at(body, top[:n]).op == "new" and at(body, top[:n]).args[0] in names), default=0)
+        path = top[:start]
+        keys = self._all_keys()
+        for n in range(start, len(top)):
+            u = at(body, top[:n])
+            if u.op == "for" and u.args[0] not in keys:
+                return top[:n]
+            path = top[: n + 1]
+        return path
+
+
+def _common(paths: tuple[Path, ...]) -> Path:
+    n = 0
+    while all(len(p) > n for p in paths) and len({p[n] for p in paths}) == 1:
+        n += 1
+    return paths[0][:n]
+
+
+def _nest(loops: list[Term], body: Term) -> Term:
+    for f in reversed(loops):
+        body = Term("for", *f.args[:-1], body)
+    return body
+
+

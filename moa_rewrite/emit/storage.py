@@ -1,0 +1,117 @@
+"""Where the cells of a stage live: which key axes take storage inside ``new``, with what extent and index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ..terms import I, Kernel, Stage, Term, axis, free_axes, substitute
+from .fold import bounded, const, fold
+
+
+def loop_extents(t: Term) -> dict[str, Term]:
+    """Extent of every loop axis of a statement."""
+    out: dict[str, Term] = {}
+    for f in _loops(t):
+        out[str(f.args[0])] = f.args[1]  # type: ignore[assignment]
+    return out
+
+
+def _loops(t: Term) -> Iterator[Term]:
+    if t.op == "for":
+        yield t
+    if t.op in ("for", "seq", "new", "guard"):
+        for a in t.kids():
+            yield from _loops(a)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One key axis in storage: index of the cell of the current axis value, extent, and the value of the axis at index 0.
+
+    ``offset`` is None when the cells are not a contiguous range of the axis: then only the axis itself can index it.
+    """
+
+    index: Term
+    extent: Term
+    offset: Term | None
+
+
+class Layout:
+    """Storage of one stage inside its ``new``."""
+
+    def __init__(self, kernel: Kernel, stage: Stage, inside: Mapping[str, Term]) -> None:
+        """``inside``: the loop axes bound within ``new`` with their extents."""
+        self.kernel, self.stage, self.inside = kernel, stage, inside
+        self.defs = dict(kernel.defs)
+        self.cells = [self._cell(a, n) for a, n in zip(stage.axes, stage.shape, strict=True)]
+        order = stage.layout or tuple(range(len(stage.axes)))
+        self.order = [k for k in order if self.cells[k] is not None]
+        self.shape = tuple(fold(c.extent) for k in self.order if (c := self.cells[k]) is not None)
+
+    def index(self, at: tuple[Term, ...]) -> tuple[Term, ...]:
+        """Storage indices of the element at given key values."""
+        out = []
+        for k in self.order:
+            cell, e = self.cells[k], at[k]
+            assert cell is not None
+            if e == axis(self.stage.axes[k]):
+                out.append(cell.index)
+            elif cell.offset is not None:
+                out.append(fold(Term("sub", e, cell.offset)))
+            else:
+                raise ValueError(f"{self.stage.name} is stored in pieces along {self.stage.axes[k]} and read at {e}")
+        return tuple(out)
+
+    def _cell(self, a: str, extent: Term) -> Cell | None:
+        bases = self.kernel.base_axes(frozenset([a]))
+        kept = sorted(b for b in bases if b in self.inside)
+        if not kept:
+            return None
+        if len(kept) == len(bases):
+            return Cell(axis(a), extent, I(0))
+        d = self.defs[a]
+        split = _split(d)
+        if split is None:
+            return Cell(axis(a), extent, I(0))
+        x, t, y = split
+        high = self._cell(x, Term("idiv", Term("add", extent, I(t - 1)), I(t)))
+        low = self._cell(y, I(t))
+        if high is None:
+            assert low is not None
+            return Cell(low.index, low.extent, None if low.offset is None else fold(Term("add", Term("mul", axis(x), I(t)), low.offset)))
+        if low is None:
+            return Cell(high.index, high.extent, None)
+        whole = low.extent == I(t) and low.index == axis(y)
+        step = I(t) if whole else low.extent
+        offset = fold(Term("mul", high.offset, I(t))) if whole and high.offset is not None else None
+        return Cell(fold(Term("add", Term("mul", high.index, step), low.index)), fold(Term("mul", high.extent, step)), offset)
+
+
+def _split(d: Term) -> tuple[str, int, str] | None:
+    """(x, T, y) when a definition is ``x*T + y``."""
+    if d.op == "add":
+        m, y = d.kids()
+        if m.op == "mul" and y.op == "axis" and m.kids()[0].op == "axis" and (t := const(m.kids()[1])) is not None:
+            return str(m.kids()[0].args[0]), t, str(y.args[0])
+    return None
+
+
+def span(kernel: Kernel, a: str, extents: Mapping[str, Term]) -> Term:
+    """An upper bound, over sizes and integers, of the number of values of an axis."""
+    d = kernel.definition(a)
+    if d is None:
+        top, _ = bounded(extents[a])
+        e = extents[a] if top is None else I(top)
+        outer = sorted(kernel.base_axes(free_axes(e)))
+        # an extent that varies with outer axes and has no constant bound: take its value at the last outer iterations and at the first
+        if not outer:
+            return fold(e)
+        last = substitute(e, {o: fold(Term("sub", span(kernel, o, extents), I(1))) for o in sorted(free_axes(e))})
+        first = substitute(e, {o: I(0) for o in sorted(free_axes(e))})
+        return fold(Term("max", last, first))
+    split = _split(d)
+    if split is None:
+        raise ValueError(f"no bound for axis {a} = {d}")
+    x, t, _ = split
+    return fold(Term("mul", span(kernel, x, extents), I(t)))
