@@ -113,7 +113,7 @@ class _Expand:
                     put_once(mn, Term("qmax", cell(m), cell(mt))),
                     put_once(sh, Term("select", Term("eq", cell(mn), num("-inf")), num("0.0"), cell(mn))),
                     put_once(al, Term("exp", Term("sub", cell(m), cell(sh)))),
-                    put_once(m, cell(mn)),
+                    put_once(m, cell(mn), "assign"),
                 ),
             ),
         ]
@@ -170,7 +170,7 @@ class _Expand:
         while q and at(body, q[:-1]).op == "for":
             q = q[:-1]
             name, _, place, _ = at(body, q).args
-            if name not in self._all_keys() or place in ("unroll", "simd"):
+            if name not in self._all_keys() or place in ("unroll", "simd", "block"):
                 best = q
         return best
 
