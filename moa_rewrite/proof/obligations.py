@@ -106,7 +106,8 @@ class _Generator:
         return Obligation("bounds", f"divisor {text} in {a.where}", s.text(), (*self.sizes_shown(s), *env.items()), f"the divisor {text} is not positive")
 
     def bounds(self, a: Access) -> Obligation:
-        """Every index in [0, extent) of the array; in local storage the index without its outer part in [0, local extent)."""
+        """Every index in [0, extent) of the array; in local storage the index without its outer part in [0, local extent); the index of a reduction
+        that an emission runs over in [0, extent) of the reduction."""
         s, env = self.start(a.frames)
         index = [s.int(i, env) for i in a.index]
         claims = [_within(v, s.int(n, {})) for v, n in zip(index, self.kernel.array(a.array).shape, strict=True)]
@@ -116,10 +117,17 @@ class _Generator:
                 for v, o, e in zip(index, st.outer, st.extents, strict=True):
                     if o is not I(0) or e is I(1):
                         claims.append(_within(f"(- {v} {s.int(o, env)})", s.int(e, {})))
+        if a.write:
+            key = dict(zip(self.reductions(a.array)[0], index, strict=True))
+            for r, extent in self.left_over(a):
+                if not bases(self.kernel, r, bound_names(a.frames)) - bound_names(a.frames):
+                    key[r] = s.int(axis(r), env)
+                    claims.append(_within(key[r], s.int(extent, key)))
         s.fact(f"(not {conj(*claims)})")
         shape = ", ".join(show(n) for n in self.kernel.array(a.array).shape)
         shown = (*self.sizes_shown(s), *_labelled(env), *[(f"index {k} of {a.array}", v) for k, v in enumerate(index)])
-        complaint = f"{a} is outside {a.array} of shape ({shape})" + (" or its local storage" if at else "")
+        inside = [a.array + f" of shape ({shape})", *["its local storage"][:at], *["the reduction"][: a.write and len(self.left_over(a))]]
+        complaint = f"{a} is outside {' or '.join(inside)}"
         return Obligation("bounds", f"{a} in {a.where}", s.text(), shown, complaint)
 
     def offset(self, name: str, shape: tuple[Term, ...], most: int) -> Obligation:
@@ -159,8 +167,8 @@ class _Generator:
         value = e.value
         while value is not None and value.op == "get" and any(s.name == value.args[0] for s in self.kernel.stages):
             value = self.kernel.stage(str(value.args[0])).definition
-        inside = {n for n, _ in _leading(value)} if value is not None else set()
-        return [(n, extent) for n, extent in self.reductions(e.array)[1] if n not in inside]
+        assert value is not None
+        return [r for r in self.reductions(e.array)[1] if r not in _leading(value)]
 
     def target(self, s: Script, array: str, cell: list[str], e: Access) -> dict[str, str]:
         """Variables for one contribution to a cell: an index of every reduction that emission ``e`` runs over."""

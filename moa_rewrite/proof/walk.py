@@ -165,4 +165,4 @@ def _checked(kernel: Kernel, a: Access) -> Access:
 
 def refused(message: str) -> MoaError:
     """An operational form that is ill-formed; no obligation can be stated for it."""
-    return MoaError(700, f"not a well-formed program: {message}", exit_code=REFUTED)
+    return MoaError(601, f"not a well-formed program: {message}", exit_code=REFUTED)
