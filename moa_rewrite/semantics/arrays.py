@@ -10,7 +10,6 @@ from ..terms import Term, show
 from ..terms.ops import SCALAR_FUNCTIONS
 from .env import Env, OutOfRange, SemanticsError, integer
 from .numeric import Approx, Fold, Rounding, apply, cast, constant, gamma, settle
-from .types import dtype_of_names
 
 
 def array_value(t: Term, env: Env) -> np.ndarray:
@@ -122,7 +121,7 @@ def _eval(u: Term, at: Callable[[Term], Approx], env: Env, r: Rounding | None) -
 
 
 def _red(monoid: str, k: int, x: Approx, env: Env, r: Rounding | None, u: Term) -> Approx:
-    fold = Fold(monoid, k, dtype_of_names(u, env.names) if x.value.dtype.kind == "i" else "f64", r)
+    fold = Fold(monoid, k, env.dtype(u) if x.value.dtype.kind == "i" else "f64", r)
     fold.feed(x)
     return fold.result(x.value.shape[k]).each(lambda w: np.squeeze(w, k))
 

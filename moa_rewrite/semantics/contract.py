@@ -115,7 +115,7 @@ class Osm:
             return m, Approx(self.w)
         u, n = self.r.u, np.asarray(count, float)
         with np.errstate(all="ignore"):
-            c = m.error() + (6 + 6 * np.ceil(n / self.r.tile)) * u
+            c = m.error() + (10 + 10 * np.ceil(n / self.r.tile)) * u
             e = self.b * np.exp(c) + self.a * np.expm1(c)  # type: ignore[operator]
             e = e + gamma(n, self.r) * (self.a + e) + n * self.r.tiny * (1 + self.x_max)
             return m, Approx(self.w, np.where(np.isfinite(self.w), np.where(np.isnan(e), np.inf, e), 0.0))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..terms import Array, Kernel, Term, free_axes, show
-from .types import names_of
+from .types import dtype_of_names, names_of
 
 
 class SemanticsError(ValueError):
@@ -22,13 +22,19 @@ class OutOfRange(SemanticsError):
 @dataclass(frozen=True)
 class Env:
     """``sizes``: value per size name. ``arrays``: float64, int64 or bool per array name. ``axes``: per free axis the int vector of its values,
-    in the order of the result's dimensions. ``defs``: lifted axes, name -> term. ``names``: (name, dtype) pairs; needed for i32 identities only."""
+    in the order of the result's dimensions. ``defs``: lifted axes, name -> term. ``names``: declared (name, dtype) pairs, by default
+    the types of the arrays; they matter for the identities of empty reductions."""
 
     sizes: Mapping[str, int]
     arrays: Mapping[str, np.ndarray]
     axes: Mapping[str, np.ndarray] = field(default_factory=dict)
     defs: Mapping[str, Term] = field(default_factory=dict)
     names: tuple[tuple[str, str], ...] = ()
+
+    def dtype(self, t: Term) -> str:
+        """The element type of a term, from the declared names or else from the arrays at hand."""
+        held = tuple((n, {"f": "f64", "i": "i64", "b": "bool"}[a.dtype.kind]) for n, a in sorted(self.arrays.items()))
+        return dtype_of_names(t, self.names or held)
 
     def base(self, names: frozenset[str], bound: frozenset[str] = frozenset()) -> frozenset[str]:
         """The axes that given ones stand for, definitions looked through, except for names bound by a reduction around."""

@@ -1,8 +1,8 @@
 """Elementwise functions and reductions on float64 arrays, each with a bound of the rounding error of computing it in a narrower type.
 
 Error model (Higham, Accuracy and Stability of Numerical Algorithms, ch. 3). A value x stands beside e >= 0 with |computed - x| <= e. Inputs have
-e = 0. A function maps e by its derivative (taken over the interval where that is simple) and adds u*|result| for its own rounding, 4u for library
-functions, and the smallest normal number where a result may underflow (flushing to zero is allowed). A sum of n terms in ANY order adds
+e = 0. A function maps e by its derivative (taken over the interval where that is simple) and adds u*|result| for its own rounding, 8u (4 ulp) for
+library functions, and the smallest normal number where a result may underflow (flushing to zero is allowed). A sum of n terms in ANY order adds
 gamma_n * sum |term|, gamma_n = n*u/(1 - n*u). max and min are exact. A comparison whose operands are closer than their errors is uncertain (e = 1),
 and a select under it is off by at most the distance of its branches. Errors are absolute, so cancellation needs no special case. Results that
 are infinite because an operand was have e = 0; finite ones that the narrow type cannot hold have e = inf.
@@ -136,7 +136,7 @@ def _pow_error(a: np.ndarray, ea: np.ndarray, b: np.ndarray, eb: np.ndarray, y: 
 
 _COMPARE = ("lt", "le", "eq", "ne")
 # own rounding in units of u; 16 for pow covers small powers by products too
-_OWN = {"add": 1, "sub": 1, "mul": 1, "div": 1, "sqrt": 1, "exp": 4, "log": 4, "sin": 4, "cos": 4, "tanh": 4, "erf": 4, "pow": 16}
+_OWN = {"add": 1, "sub": 1, "mul": 1, "div": 1, "sqrt": 1, "exp": 8, "log": 8, "sin": 8, "cos": 8, "tanh": 8, "erf": 8, "pow": 16}
 _UNDERFLOW = ("mul", "div", "exp", "pow", "sin", "tanh", "erf")
 _PROPAGATE: dict[str, Callable[..., np.ndarray]] = {
     "neg": lambda a, ea, y: ea,

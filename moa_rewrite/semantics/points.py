@@ -20,6 +20,8 @@ NOTHING = (-math.inf, 0.0)  # the identity of osm
 
 def osm(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
     """The monoid of online softmax on (m, w)."""
+    if math.isnan(a[0]) or math.isnan(b[0]):
+        return math.nan, math.nan
     m = max(a[0], b[0])
     return m, sum((w * math.exp(s - m) for s, w in (a, b) if s > -math.inf), 0.0)
 

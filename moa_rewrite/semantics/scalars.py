@@ -19,7 +19,6 @@ from .arrays import array_approx
 from .contract import Osm, product_sum
 from .env import Env, OutOfRange, SemanticsError
 from .numeric import F32, F64, Approx, Fold, Rounding, apply, cast, constant, neutral
-from .types import dtype_of_names
 
 CHUNK = 1 << 20  # elements of one intermediate
 Value = Approx | tuple[Approx, Approx]
@@ -243,8 +242,8 @@ class _Evaluation:
         counting = extent if active is None else np.where(active, extent, 0)
         length = max(int(counting.max(initial=0)), 0)
         count = np.maximum(extent, 0) if ragged else length
-        ints = dtype_of_names(t, self.env.names) if monoid != "osm" and self.env.names else "i64"
-        osm, fold = Osm(dim, self.r), Fold(monoid, dim, ints, self.r)
+        dtype = self.env.dtype(t)
+        osm, fold = Osm(dim, self.r), Fold(monoid, dim, dtype, self.r)
         step = max(1, min(length, CHUNK // max(1, self.width(body, frame, axis))))  # type: ignore[arg-type]
         for start in range(0, length, step):
             values = np.arange(start, min(start + step, length))
@@ -265,7 +264,7 @@ class _Evaluation:
             else:
                 part = _along(self.scalar(body, inner, mask), dim, len(values))  # type: ignore[arg-type]
                 if live is not None:
-                    unit = neutral(monoid, part.value.dtype.kind, ints)
+                    unit = neutral(monoid, part.value.dtype.kind, dtype)
                     part = Approx(np.where(live, part.value, unit), None if part.err is None else np.where(live, part.err, 0.0))
                 fold.feed(part)
         if monoid == "osm":
@@ -274,14 +273,9 @@ class _Evaluation:
                 return Approx(empty), Approx(np.zeros_like(empty))
             return osm.result(count)
         if not length:
-            kind = {"bool": "b", "i32": "i", "i64": "i"}.get(self.type_of(t), "f")
-            return Approx(np.full((1,) * self.rank, neutral(monoid, kind, ints)))
+            kind = {"bool": "b", "i32": "i", "i64": "i"}.get(dtype, "f")
+            return Approx(np.full((1,) * self.rank, neutral(monoid, kind, dtype)))
         return fold.result(count)
-
-    def type_of(self, t: Term) -> str:
-        """The type of an empty reduction, from declared names or else from the arrays at hand."""
-        names = self.env.names or tuple((n, {"f": "f64", "i": "i64", "b": "bool"}[a.dtype.kind]) for n, a in sorted(self.env.arrays.items()))
-        return dtype_of_names(t, names)
 
     def width(self, t: Term, frame: _Frame, axis: str) -> int:
         """Elements per value of ``axis`` of the largest intermediate that evaluating a body forms."""
