@@ -106,7 +106,8 @@ TERMS = [
     'reduce("max", "k", m, A[@i, @k] * v[@k])',
     # variance as the mean of squares minus the squared mean: cancellation
     'reduce("add", "k", m, (A[@i, @k] + 100.0) * (A[@i, @k] + 100.0)) / cast("f32", m) - pow(reduce("add", "q", m, A[@i, @q] + 100.0) / cast("f32", m), 2)',
-    'reduce("add", "k", m, exp(A[@i, @k] - reduce("max", "q", m, A[@i, @q])) * B[@k, @j]) / reduce("add", "p", m, exp(A[@i, @p] - reduce("max", "q", m, A[@i, @q])))',
+    'reduce("add", "k", m, exp(A[@i, @k] - reduce("max", "q", m, A[@i, @q])) * B[@k, @j])'
+    ' / reduce("add", "p", m, exp(A[@i, @p] - reduce("max", "q", m, A[@i, @q])))',
     f'snd(reduce("osm", "k", m, pair({SCORE}, B[@k, @j] * 0.9))) / snd(reduce("osm", "k", m, pair({SCORE}, 1.0)))',
     f'reduce("add", "k", m, reduce("add", "d", 4, A[@i, @k] * B[@k, @d]) * ({SCORE}))',
 ]

@@ -26,8 +26,8 @@ SCORE = 'reduce("add", "c", d, Q[@i, @c] * K[@{}, @c]) * 0.125'
 TOP = f'reduce("max", "q", m, {SCORE.format("q")})'
 ATTENTION = f'reduce("add", "k", m, exp({SCORE.format("k")} - {TOP}) / reduce("add", "p", m, exp({SCORE.format("p")} - {TOP})) * V[@k, @v])'
 ONLINE = f'snd(reduce("osm", "k", m, pair({SCORE.format("k")}, V[@k, @v]))) / snd(reduce("osm", "k", m, pair({SCORE.format("k")}, 1.0)))'
-WHOLE = """psi(<@i, @v>, red("add", 1, "z", m, spread(2, d, exp(red("add", 2, "c", d, spread(1, m, arr("Q")) * spread(0, n, arr("K"))) * fill(<n, m>, 0.125)))
-  * spread(0, n, arr("V"))) / spread(1, d, red("add", 1, "y", m, exp(red("add", 2, "x", d, spread(1, m, arr("Q")) * spread(0, n, arr("K"))) * fill(<n, m>, 0.125)))))"""
+P = 'exp(red("add", 2, "c", d, spread(1, m, arr("Q")) * spread(0, n, arr("K"))) * fill(<n, m>, 0.125))'
+WHOLE = f'psi(<@i, @v>, red("add", 1, "z", m, spread(2, d, {P}) * spread(0, n, arr("V"))) / spread(1, d, red("add", 1, "y", m, {P})))'
 
 
 def data(n: int, m: int, d: int) -> tuple[dict[str, np.ndarray], dict[str, int]]:
