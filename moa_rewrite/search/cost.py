@@ -1,0 +1,279 @@
+"""The cost of a plan, composed bottom up: ``leaf``, then a loop around it, then sequences. Extraction and refinement use the same functions.
+
+An entry holds compute cycles, bytes moved into each cache level per array, and the footprint (bytes touched) of each array. A loop over axis x multiplies
+the footprint of the arrays x indexes. Traffic into a level: everything inside once if it fits there; else an array that x indexes, or that does not
+survive one iteration, is fetched in every iteration. A stage all of whose readers are inside has no cold misses when it fits.
+
+The innermost loops around a leaf form a block (one SIMD axis, unrolled axes); the loop around it closes the block. If that loop is a
+reduction and the block's cells fit the vector registers, they stay there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .problem import Leaf, Problem
+
+LOOP = 1.5  # cycles of one iteration of a plain loop
+NEST = 8.0  # cycles to enter a register-tiled nest (test for a full tile, address arithmetic)
+LATENCY = 4.0  # cycles of a dependent add or FMA
+GATHER = 1.5  # cycles per element of a strided SIMD access
+
+
+@dataclass(frozen=True)
+class Model:
+    """A machine as the model sees it; sizes in bytes, rates per core and cycle."""
+
+    caps: tuple[float, ...]  # capacity of each level a core can use
+    rates: tuple[float, ...]  # bytes a cycle moved into the level from the next
+    names: tuple[str, ...]
+    clock: float
+    cores: int
+    simd_bytes: int
+    registers: int
+    fma: float  # vector FMAs a cycle
+    exp_cycles: float  # per element in a vectorised loop, f32
+    fork_cycles: float
+    dram: float  # bytes a cycle, all cores together
+
+    @staticmethod
+    def of(m: Any) -> Model:
+        levels = list(m.levels)
+        clock = float(m.clock_hz)
+        caps = tuple(float(lv.bytes) / max(1, min(lv.shared_by, m.cores)) * 0.75 for lv in levels)
+        # a level's own bandwidth is what it delivers inwards: into level l flows what level l+1 delivers
+        rates = [float(lv.bandwidth) / clock for lv in levels[1:]] + [float(m.memory_bandwidth_core) / clock]
+        return Model(caps, tuple(max(r, 0.25) for r in rates), tuple(lv.name for lv in levels), clock, int(m.cores), int(m.simd_bytes), int(m.vector_registers),
+                     float(m.fma_per_cycle), float(m.exp_cycles), float(m.fork_s) * clock, float(m.memory_bandwidth) / clock)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LoopAxis:
+    """A loop: its root axis, mean trip count, and the constant trip count of its full tiles (None if it runs to a size)."""
+
+    root: str
+    trips: float
+    const: int | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    leaf: int
+    simd: str = ""  # root axis in the SIMD lanes
+    vec: float = 1.0  # elements along it
+    unroll: tuple[tuple[str, int], ...] = ()  # (root axis, trips)
+
+    @property
+    def count(self) -> int:
+        n = 1
+        for _, t in self.unroll:
+            n *= t
+        return n
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    cycles: float
+    traffic: np.ndarray  # levels x arrays
+    foot: np.ndarray  # arrays
+    mask: int  # leaves inside
+    plan: tuple
+    cold: np.ndarray  # 1.0, or 0.0 for a closed stage
+    block: Block | None = None
+    layout: tuple[tuple[str, str], ...] = ()  # stage -> root axis that is contiguous
+    par: float = 1.0  # iterations that may run in parallel
+    forks: float = 1.0
+    price: float = 0.0
+
+
+class Cost:
+    def __init__(self, problem: Problem, model: Model, axes: dict[str, LoopAxis]) -> None:
+        self.p, self.m, self.axes = problem, model, axes
+        self.index = {a: k for k, a in enumerate(problem.arrays)}
+        n = len(problem.arrays)
+        self.width = np.array([float(problem.width[a]) for a in problem.arrays])
+        written = {x.target for x in problem.leaves}
+        self.weight = np.array([2.0 if a in written else 1.0 for a in problem.arrays])
+        self.moves: dict[str, np.ndarray] = {}
+        for root in problem.extents:
+            self.moves[root] = np.array([root in problem.roots[a] for a in problem.arrays])
+        self.caps = np.array(model.caps)[:, None]
+        self.inv = 1.0 / np.array(model.rates)
+        self.none = np.zeros(n)
+        self.users = {self.index[s]: problem.users[s] for s in problem.stages}
+        self.groups: list[tuple[Any, int]] = []  # osm groups and their leaves
+        for g in dict.fromkeys(x.group for x in problem.leaves if x.monoid == "osm"):
+            self.groups.append((g, sum(1 << k for k, x in enumerate(problem.leaves) if x.group is g)))
+        self.owners = {root: frozenset(problem.keyed(root)) for root in problem.extents}
+
+    # --- the three ways entries are made --------------------------------------------------------------------------------------------
+    def leaf(self, k: int) -> Entry:
+        x = self.p.leaves[k]
+        touched = np.zeros(len(self.p.arrays))
+        for a in {r.array for r in x.reads} | {x.target}:
+            touched[self.index[a]] = 1.0
+        foot = touched * self.width
+        t = np.tile(foot, (len(self.m.caps), 1))
+        return Entry(0.0, t, foot, 1 << k, ("leaf", k), np.ones_like(foot), Block(k))
+
+    def loop(self, axis: str, e: Entry) -> list[Entry]:
+        """The ways to run a loop over ``axis`` around ``e``: as SIMD lanes or unrolled if ``e`` is an open block, else one after another."""
+        ax = self.axes[axis]
+        out = []
+        b = e.block
+        if b is not None:
+            leaf = self.p.leaves[b.leaf]
+            lanes = self._lanes(leaf)
+            if not b.simd and not b.unroll and ax.trips >= lanes / 2 and (ax.const is None or ax.const % lanes == 0):
+                out.append(self._simd(axis, ax, e, b, leaf))
+            if ax.const is not None and ax.const <= 16 and b.count * ax.const <= 16 and (b.simd == "" or b.vec < 1e9):
+                nb = replace(b, unroll=(*b.unroll, (ax.root, ax.const)))
+                vectors = max(1.0, b.vec / lanes)
+                if nb.count * vectors <= self.m.registers:
+                    out.append(self._around(axis, ax, replace(e, block=nb), "unroll", e.cycles))
+        closed, per = self._close(e, ax.root)
+        out.append(self._around(axis, ax, closed, "seq", per * ax.trips + LOOP * ax.trips + closed.cycles * 0))
+        return [self._priced(x) for x in out]
+
+    def seq(self, a: Entry, b: Entry) -> Entry | None:
+        a, b = self.closed(a), self.closed(b)
+        layout = dict(a.layout)
+        for s, r in b.layout:
+            if layout.setdefault(s, r) != r:
+                return None
+        mask = a.mask | b.mask
+        foot = np.maximum(a.foot, b.foot)
+        total = foot.sum()
+        t = np.where(total <= self.caps, np.maximum(a.traffic, b.traffic), a.traffic + b.traffic)
+        cold = np.minimum(a.cold, b.cold)
+        shut = []
+        for s, users in self.users.items():
+            if cold[s] and users & ~mask == 0 and users & a.mask and users & b.mask:
+                if not shut:
+                    cold, t = cold.copy(), t.copy()
+                cold[s] = 0.0
+                t[:, s] = np.where(total <= self.caps[:, 0], 0.0, t[:, s])
+                shut.append(self.p.arrays[s])
+        cycles = a.cycles + b.cycles
+        for group, members in self.groups:
+            if members & mask:
+                cycles += self._rescale(group, mask, foot, cold)
+        return self._priced(Entry(cycles, t, foot, mask, ("seq", a.plan, b.plan, tuple(shut)), cold, None, tuple(sorted(layout.items())),
+                                  min(a.par, b.par), a.forks + b.forks))  # fmt: skip
+
+    def closed(self, e: Entry) -> Entry:
+        """An entry whose open block, if any, is executed once as it stands."""
+        if e.block is None:
+            return e
+        c, per = self._close(e, "")
+        return self._priced(replace(c, cycles=per))
+
+    # --- details ------------------------------------------------------------------------------------------------------------------
+    def _lanes(self, leaf: Leaf) -> int:
+        widest = max([leaf.bytes, *[self.p.width[r.array] for r in leaf.reads]])
+        return max(1, self.m.simd_bytes // widest)
+
+    def _simd(self, axis: str, ax: LoopAxis, e: Entry, b: Block, leaf: Leaf) -> Entry:
+        layout = dict(e.layout)
+        for name in [r.array for r in leaf.reads if r.exact and ax.root in r.roots] + ([leaf.target] if leaf.target in self.p.stages and ax.root in leaf.key else []):
+            layout.setdefault(name, ax.root)
+        nb = replace(b, simd=ax.root, vec=float(ax.const) if ax.const else ax.trips)
+        out = self._around(axis, ax, replace(e, block=nb, layout=tuple(sorted(layout.items()))), "simd", e.cycles)
+        if ax.const is None or ax.root in leaf.reduction:  # runs to a size, or sums across lanes: the block is complete
+            closed, per = self._close(out, "")
+            out = replace(closed, cycles=per + NEST + (LATENCY * 4 if ax.root in leaf.reduction else 0.0))
+        return out
+
+    def _close(self, e: Entry, loop_root: str) -> tuple[Entry, float]:
+        """Cycles of one execution of the body inside a loop over ``loop_root`` ("" for none)."""
+        b = e.block
+        if b is None:
+            return e, e.cycles
+        leaf = self.p.leaves[b.leaf]
+        lanes = self._lanes(leaf) if b.simd else 1
+        vectors = max(1.0, b.vec / lanes) if b.simd else 1.0
+        count = b.count * vectors
+        layout = dict(e.layout)
+        loads = 0.0
+        for r in leaf.reads:
+            n = 1.0
+            for root, t in b.unroll:
+                n *= t if root in r.roots else 1
+            if b.simd and b.simd in r.roots:
+                unit = layout.get(r.array) == b.simd if r.exact else r.unit == b.simd
+                n *= vectors if unit else vectors * lanes * GATHER * 2
+            loads += n
+        arith = count * leaf.work / self.m.fma
+        if leaf.exps:
+            arith += count * lanes * leaf.exps * self.m.exp_cycles * (1.0 if b.simd else 4.0)
+        stored = 1.0
+        if b.simd and b.simd in leaf.key:
+            unit = layout.get(leaf.target) == b.simd if leaf.target in self.p.stages else leaf.unit == b.simd
+            stored = 1.0 if unit else lanes * GATHER
+        cells = 1.0
+        for root, t in b.unroll:
+            cells *= t if root in leaf.key else 1
+        cells *= vectors if b.simd in leaf.key else 1.0
+        accumulates = leaf.monoid != "once"
+        in_registers = accumulates and loop_root in leaf.reduction and cells <= self.m.registers - 3
+        cycles = max(arith, loads / 2)
+        if accumulates and loop_root in leaf.reduction:  # additions to one cell wait for each other
+            chain = LATENCY
+            for root, t in b.unroll:
+                chain *= t if root in leaf.reduction else 1
+            cycles = max(cycles, chain)
+        if b.simd and b.simd in leaf.reduction:
+            cycles = max(arith, loads / 2, LATENCY * vectors)
+        if not in_registers:
+            cycles += cells * stored * (2.0 if accumulates else 1.0)
+        out = replace(e, block=None)
+        if in_registers:
+            trips = max(1.0, self._trips_of(loop_root, leaf))
+            cycles += (cells * stored * 2.0 + NEST) / trips
+        return out, cycles
+
+    def _trips_of(self, root: str, leaf: Leaf) -> float:
+        return min((a.trips for a in self.axes.values() if a.root == root), default=1.0)
+
+    def _rescale(self, group: Any, mask: int, foot: np.ndarray, cold: np.ndarray) -> float:
+        """Cycles to rescale the sums of an osm group once, charged where its tile is complete."""
+        total = 0.0
+        for k, x in enumerate(self.p.leaves):
+            if mask >> k & 1 and x.group is group:
+                total += foot[self.index[x.target]] / self.m.simd_bytes * 2.0
+        return total
+
+    def _around(self, axis: str, ax: LoopAxis, e: Entry, place: str, cycles: float) -> Entry:
+        n = ax.trips
+        moved = self.moves[ax.root] & (e.cold > 0)
+        g = np.where(moved, e.foot * n, e.foot)
+        inner = e.foot.sum() <= self.caps
+        t = np.where(g.sum() <= self.caps, g * e.cold, np.where(moved | ~inner, e.traffic * n, e.traffic))
+        own = self.owners[ax.root]
+        owner = all(x.target in own or not e.cold[self.index[x.target]] for k, x in enumerate(self.p.leaves) if e.mask >> k & 1)
+        par = n * (e.par if e.plan[0] == "for" else 1.0) if owner and place == "seq" else (1.0 if place != "seq" else e.par)
+        forks = 1.0 if owner else n * e.forks
+        return Entry(cycles, t, g, e.mask, ("for", axis, place, e.plan), e.cold, e.block, e.layout, par, forks)
+
+    def _priced(self, e: Entry) -> Entry:
+        cycles = e.cycles if e.block is None else self._close(e, "")[1]
+        e.price = cycles + float(self.inv @ (e.traffic @ self.weight))
+        return e
+
+    # --- a whole plan ---------------------------------------------------------------------------------------------------------------
+    def seconds(self, e: Entry, outer: float = 1.0, outer_par: float = 1.0) -> tuple[float, dict[str, float]]:
+        """Predicted time of ``outer`` repetitions (batch axes) of a plan, and its terms in seconds."""
+        par = min(float(self.m.cores), max(1.0, outer_par * (e.par if outer_par < self.m.cores * 4 else 1.0)))
+        waves = np.ceil(max(1.0, outer_par * e.par) / par) * par / max(1.0, outer_par * e.par)
+        moved = (e.traffic * self.weight).sum(axis=1) * outer
+        terms = {"compute": e.cycles * outer / par * waves / self.m.clock}
+        for k, name in enumerate(self.m.names):
+            source = self.m.names[k + 1] if k + 1 < len(self.m.names) else "DRAM"
+            rate = self.m.rates[k] * par if k + 1 < len(self.m.names) else min(self.m.rates[k] * par, self.m.dram)
+            terms[source] = float(moved[k]) / rate / self.m.clock
+        forks = (1.0 if outer_par > 1 else e.forks) if par > 1 else 0.0
+        terms["fork"] = forks * self.m.fork_cycles / self.m.clock
+        return terms["compute"] + sum(v for k, v in terms.items() if k != "compute"), terms

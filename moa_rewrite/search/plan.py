@@ -1,0 +1,103 @@
+"""From an extracted plan to statement terms: the unplaced ONF, and the placements and layouts that follow as steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..terms import Path, Term, free_axes
+from .cost import Cost, Entry
+from .structure import Space, with_tiles
+
+
+def statement(plan: tuple, space: Space, tiles: dict[str, int]) -> Term:
+    """The ONF without placement; batch loops outermost, each stage's storage opened at the sequence that holds all its users."""
+    leaves = space.problem.leaves
+
+    def build(p: tuple) -> Term:
+        if p[0] == "leaf":
+            return leaves[p[1]].term
+        if p[0] == "for":
+            return Term("for", p[1], with_tiles(space.extents[p[1]], tiles), "seq", build(p[3]))
+        t = Term("seq", build(p[1]), build(p[2]))
+        for s in reversed(sorted(p[3])):
+            t = Term("new", s, t)
+        return t
+
+    t = build(plan)
+    for a in reversed(space.batch):
+        t = Term("for", a, space.problem.extent_terms[a], "seq", t)
+    return t
+
+
+@dataclass(frozen=True)
+class Placement:
+    path: Path
+    place: str
+
+
+def placements(plan: tuple, space: Space, cost: Cost, t: Term, level: str) -> list[Placement]:
+    """Placement of every loop that does not stay sequential, outermost first. ``level`` ("core", "grid" or "") takes the outermost loops that own their writes."""
+    inner = list(_inner(plan, t, len(space.batch), space))
+    taken = {p.path for p in inner}
+    outer = [p for p in _owners(t, cost, (), level) if p.path not in taken] if level else []
+    return sorted([*outer, *inner], key=lambda x: (len(x.path), x.path))
+
+
+def _inner(plan: tuple, t: Term, batch: int, space: Space) -> Iterator[Placement]:
+    path: Path = ()
+    for _ in range(batch):
+        path, t = (*path, 3), t.args[3]  # type: ignore[assignment]
+
+    def walk(p: tuple, u: Term, path: Path) -> Iterator[Placement]:
+        while u.op == "new":
+            path, u = (*path, 1), u.args[1]  # type: ignore[assignment]
+        if p[0] == "for":
+            if p[2] != "seq":
+                yield Placement(path, p[2])
+            yield from walk(p[3], u.args[3], (*path, 3))  # type: ignore[arg-type]
+        elif p[0] == "seq":
+            yield from walk(p[1], u.args[0], (*path, 0))  # type: ignore[arg-type]
+            yield from walk(p[2], u.args[1], (*path, 1))  # type: ignore[arg-type]
+
+    yield from walk(plan, t, path)
+
+
+def _owners(t: Term, cost: Cost, path: Path, level: str) -> Iterator[Placement]:
+    """The outermost loops whose iterations own all they write, collapsed until there are several iterations per core."""
+    if t.op == "new":
+        yield from _owners(t.args[1], cost, (*path, 1), level)  # type: ignore[arg-type]
+    elif t.op == "seq":
+        yield from _owners(t.args[0], cost, (*path, 0), level)  # type: ignore[arg-type]
+        yield from _owners(t.args[1], cost, (*path, 1), level)  # type: ignore[arg-type]
+    trips, names = 1.0, set()
+    while t.op == "for" and owned(t, cost) and not (free_axes(t.args[1]) & names) and trips < 4 * cost.m.cores:  # type: ignore[arg-type]
+        name = str(t.args[0])
+        yield Placement(path, level)
+        trips *= cost.axes[name].trips
+        names.add(name)
+        path, t = (*path, 3), t.args[3]  # type: ignore[assignment]
+
+
+def owned(loop: Term, cost: Cost) -> bool:
+    """Every array that outlives an iteration and is written in it is keyed by the loop's axis."""
+    own = cost.owners[cost.axes[str(loop.args[0])].root]
+    return all(x in own for x in _outliving(loop.args[3]))  # type: ignore[arg-type]
+
+
+def _outliving(t: Term) -> frozenset[str]:
+    if t.op == "emit":
+        return frozenset([str(t.args[1])])
+    out: frozenset[str] = frozenset().union(*[_outliving(a) for a in t.kids() if a.op in ("for", "seq", "new", "emit", "guard")])
+    return out - {str(t.args[0])} if t.op == "new" else out
+
+
+def layouts(entry: Entry, space: Space) -> dict[str, tuple[int, ...]]:
+    """Stage -> storage order that puts its contiguous axis last, where that differs from index order."""
+    out = {}
+    for name, root in entry.layout:
+        axes = space.problem.kernel.stage(name).axes
+        if root in axes and axes[-1] != root:
+            k = axes.index(root)
+            out[name] = (*[j for j in range(len(axes)) if j != k], k)
+    return out

@@ -1,0 +1,217 @@
+"""What extraction needs to know of a materialised kernel: its leaves, their accesses and work, and the axes with numeric extents."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from ..semantics.types import dtype
+from ..terms import Kernel, Term, free_axes, positions
+from .form import nests
+
+BYTES = {"f32": 4, "f64": 8, "i32": 4, "i64": 8, "bool": 1}
+# vector operations per element that an operator costs, in units of one add; exp is the machine's own figure
+_WORK = {"div": 4.0, "sqrt": 6.0, "log": 12.0, "pow": 40.0, "sin": 20.0, "cos": 20.0, "tanh": 30.0, "erf": 30.0, "idiv": 20.0, "mod": 20.0}
+_FREE = {"get", "axis", "int", "num", "bool", "size", "ix", "pair", "fst", "snd", "cast", "neg"}
+
+
+@dataclass(frozen=True)
+class Access:
+    """One read of a leaf. ``roots``: the axes its index depends on; ``unit``: the axis it is contiguous in ("" if none)."""
+
+    array: str
+    roots: frozenset[str]
+    unit: str
+    exact: bool  # a stage read at its own axes, so its layout is ours to choose
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """An emission. ``key``: axes of the cell it writes; ``work`` vector adds and ``exps`` exponentials per execution."""
+
+    target: str
+    monoid: str
+    key: tuple[str, ...]
+    axes: tuple[str, ...]
+    reads: tuple[Access, ...]
+    unit: str  # the axis its cell is contiguous in when the layout is fixed (an output)
+    work: float
+    exps: float
+    bytes: int
+    term: Term
+    group: Term | None = None  # osm: the score term that the emissions of a group share
+
+    @property
+    def reduction(self) -> tuple[str, ...]:
+        return tuple(a for a in self.axes if a not in self.key)
+
+
+@dataclass
+class Problem:
+    kernel: Kernel
+    sizes: dict[str, int]
+    leaves: list[Leaf]
+    extents: dict[str, int]  # root axis -> extent at the sizes cost is judged at
+    extent_terms: dict[str, Term]
+    arrays: list[str] = field(default_factory=list)
+    width: dict[str, int] = field(default_factory=dict)  # array -> bytes of an element
+    roots: dict[str, frozenset[str]] = field(default_factory=dict)  # array -> axes that index it in any leaf
+    users: dict[str, int] = field(default_factory=dict)  # stage -> bit mask of leaves that touch it
+    stages: frozenset[str] = frozenset()
+
+    def keyed(self, axis: str) -> list[str]:
+        """Stages and outputs whose cells are keyed by this root axis, all reads being at their own axes."""
+        out = []
+        for name in [*self.stages, *[a.name for a in self.kernel.outputs]]:
+            leaf = next(x for x in self.leaves if x.target == name)
+            reads = [a for x in self.leaves for a in x.reads if a.array == name]
+            if axis in leaf.key and all(a.exact for a in reads):
+                out.append(name)
+        return sorted(out)
+
+    @property
+    def batch(self) -> list[str]:
+        """Axes that every leaf runs over and every access depends on: no tile of them is ever reused."""
+        out = []
+        for a in self.leaves[0].axes:
+            if all(a in x.axes and a in x.key and all(a in r.roots for r in x.reads if self.rank(r.array)) for x in self.leaves):
+                keyed = self.keyed(a)
+                if all(x.target in keyed for x in self.leaves):
+                    out.append(a)
+        return out
+
+    def rank(self, array: str) -> int:
+        a = self.kernel.array(array)
+        return len(a.shape)
+
+
+def evaluate(t: Term, sizes: dict[str, int], env: dict[str, float] | None = None) -> float:
+    """An integer term at given sizes (and axis values)."""
+    op, a = t.op, t.args
+    if op == "int":
+        return int(a[0])
+    if op == "size":
+        return sizes[str(a[0])]
+    if op == "axis":
+        return (env or {}).get(str(a[0]), 0)
+    x = [evaluate(k, sizes, env) for k in t.kids()]
+    match op:
+        case "add":
+            return x[0] + x[1]
+        case "sub":
+            return x[0] - x[1]
+        case "mul":
+            return x[0] * x[1]
+        case "idiv":
+            return x[0] // x[1] if x[1] else 0
+        case "mod":
+            return x[0] % x[1] if x[1] else 0
+        case "min":
+            return min(x)
+        case "max":
+            return max(x)
+        case "neg":
+            return -x[0]
+    raise KeyError(op)
+
+
+def build(kernel: Kernel, sizes: dict[str, int]) -> Problem:
+    leaves: list[Leaf] = []
+    extents: dict[str, int] = {}
+    terms: dict[str, Term] = {}
+    for _, fors, _, leaf in nests(kernel.body):
+        for f in fors:
+            name, ext = str(f.args[0]), f.args[1]
+            terms[name] = ext  # type: ignore[assignment]
+            # a triangular extent (a scan) is judged by its mean
+            vals = {a: extents.get(a, 2) / 2 for a in free_axes(ext)}  # type: ignore[arg-type]
+            extents[name] = max(1, math.ceil(evaluate(ext, sizes, vals)))  # type: ignore[arg-type]
+        leaves.append(_leaf(kernel, leaf, tuple(str(f.args[0]) for f in fors)))
+    p = Problem(kernel, sizes, leaves, extents, terms, stages=frozenset(s.name for s in kernel.stages))
+    names = sorted({x.target for x in leaves} | {r.array for x in leaves for r in x.reads})
+    p.arrays = names
+    for n in names:
+        p.width[n] = BYTES[kernel.array(n).dtype]
+        sets = [r.roots for x in leaves for r in x.reads if r.array == n] + [frozenset(x.key) for x in leaves if x.target == n]
+        p.roots[n] = frozenset().union(*sets)
+        p.users[n] = sum(1 << k for k, x in enumerate(leaves) if x.target == n or any(r.array == n for r in x.reads))
+    return p
+
+
+def _leaf(kernel: Kernel, emit: Term, axes: tuple[str, ...]) -> Leaf:
+    monoid, target, cell, e = emit.args
+    assert isinstance(cell, Term) and isinstance(e, Term)
+    stages = {s.name: s for s in kernel.stages}
+    reads, work, exps = [], 0.0, 0.0
+    seen: set[Term] = set()
+    value = e
+    group = None
+    if monoid == "osm":
+        # lowered to P = exp(s - max) once per score and an ordinary sum of P*x: the sum is charged here
+        group, value = e.args[0], e.args[1]  # type: ignore[assignment]
+        if value.op != "num":
+            work += 0.5
+        else:
+            exps += 1.0
+            work += 2.0
+    for t in _scalars(value) if monoid != "osm" else [*_scalars(value), *_scalars(group)]:  # type: ignore[arg-type]
+        if t in seen:
+            continue
+        seen.add(t)
+        if t.op == "get":
+            reads.append(_access(kernel, t, stages))
+        elif t.op == "exp":
+            exps += 1.0
+        elif t.op == "reduce":
+            raise AssertionError("a reduction inside a leaf")
+        elif t.op not in _FREE and not _is_index(t):
+            work += _WORK.get(t.op, 1.0)
+    if monoid not in ("once", "osm"):
+        work += 1.0
+    fused = any(t.op == "mul" for t in seen) and monoid == "add"
+    key = tuple(a for a in axes if a in free_axes(cell))
+    last = cell.args[-1] if cell.args else None
+    unit = last.args[0] if isinstance(last, Term) and last.op == "axis" and target not in stages else ""
+    width = BYTES[kernel.array(str(target)).dtype]
+    return Leaf(str(target), str(monoid), key, axes, tuple(reads), str(unit), work - (1.0 if fused else 0.0), exps, width, emit, group)
+
+
+def _scalars(e: Term):
+    """Subterms outside the index lists of reads."""
+    yield e
+    if e.op != "get":
+        for a in e.kids():
+            yield from _scalars(a)
+
+
+def _is_index(t: Term) -> bool:
+    return t.op in ("lt", "le", "eq", "ne") and all(dt.op in ("axis", "int", "size", "add", "sub", "mul") for _, dt in positions(t) if dt is not t)
+
+
+def _access(kernel: Kernel, t: Term, stages: dict) -> Access:
+    name, index = str(t.args[0]), t.args[1]
+    assert isinstance(index, Term)
+    roots = free_axes(index)
+    exact = False
+    unit = ""
+    if name in stages:
+        exact = tuple(a.args[0] if a.op == "axis" else None for a in index.kids()) == stages[name].axes
+    if index.args:
+        last: Term = index.args[-1]  # type: ignore[assignment]
+        others = frozenset().union(*[free_axes(a) for a in index.args[:-1]])  # type: ignore[arg-type]
+        linear = [a for a in sorted(free_axes(last)) if a not in others and _unit_in(last, a)]
+        unit = linear[0] if len(linear) == 1 else ""
+    return Access(name, roots, unit, exact)
+
+
+def _unit_in(e: Term, axis: str) -> bool:
+    """Does e move by one when the axis does?"""
+    if e.op == "axis":
+        return e.args[0] == axis
+    if e.op in ("add", "sub"):
+        a, b = e.kids()
+        return _unit_in(a, axis) and axis not in free_axes(b) or (e.op == "add" and _unit_in(b, axis) and axis not in free_axes(a))
+    return False
+
+
+__all__ = ["Access", "Leaf", "Problem", "build", "dtype", "evaluate"]

@@ -1,0 +1,111 @@
+"""Tile sizes: starting assignments for the e-graph's symbolic tiles, and numeric refinement on a chosen plan."""
+
+from __future__ import annotations
+
+from .cost import Cost, Entry, Model
+from .problem import Problem
+from .structure import Space, loop_axes
+
+CACHE = (32, 64, 128, 256, 512)
+UNROLL = (2, 4, 6, 8, 12, 16)
+
+
+def assignments(space: Space, model: Model, known: list[dict[str, int]] | None = None) -> list[dict[str, int]]:
+    """One assignment per choice of the SIMD axis (or none): register tiles of that axis hold a vector, those of others are unrolled.
+
+    ``known`` assignments of another form of the program are taken over instead, as far as their tiles exist here.
+    """
+    lanes = _lanes(space, model)
+    roots = sorted({v.axis.split(".")[0] for v in space.lifts})
+    out: list[dict[str, int]] = []
+    for simd in [*roots, ""]:
+        for unroll, cache in ((6, 64), (4, 128)):
+            tiles = {}
+            for v in space.lifts:
+                register = lanes if v.axis.split(".")[0] == simd else unroll
+                deeper = any(w.axis == f"{v.axis}.i" for w in space.lifts)
+                tiles[v.tile] = register * max(1, cache // register) if deeper else register
+            if tiles not in out:
+                out.append(tiles)
+    if known:
+        taken = [{v.tile: k.get(v.tile, 64) for v in space.lifts} for k in known]
+        return [t for n, t in enumerate(taken) if t not in taken[:n]]
+    return out
+
+
+def _lanes(space: Space, model: Model) -> int:
+    return max(1, model.simd_bytes // max(space.problem.width[a] for a in space.problem.arrays))
+
+
+def replay(plan: tuple, cost: Cost) -> Entry | None:
+    """The entry of a fixed plan under the tile sizes of ``cost``; None where a placement does not fit them any more."""
+    if plan[0] == "leaf":
+        return cost.leaf(plan[1])
+    if plan[0] == "for":
+        e = replay(plan[3], cost)
+        if e is None:
+            return None
+        return next((x for x in cost.loop(plan[1], e) if x.plan[2] == plan[2]), None)
+    a, b = replay(plan[1], cost), replay(plan[2], cost)
+    return cost.seq(a, b) if a is not None and b is not None else None
+
+
+def refine(entry: Entry, space: Space, model: Model, tiles: dict[str, int], outer: float) -> tuple[Entry, Cost, dict[str, int], float]:
+    """Coordinate descent over tile sizes, largest tiles first, until nothing improves."""
+
+    def judge(t: dict[str, int]) -> tuple[float, Entry, Cost] | None:
+        cost = Cost(space.problem, model, loop_axes(space, t))
+        e = replay(entry.plan, cost)
+        if e is None:
+            return None
+        e = cost.closed(e)
+        return cost.seconds(e, outer, outer)[0], e, cost
+
+    used = _used(entry.plan)
+    first = judge(tiles)
+    assert first is not None
+    best, now = first, dict(tiles)
+    for _ in range(4):
+        before = best[0]
+        for v in space.lifts:
+            place = used.get(f"{v.axis}.i")
+            if place is None:
+                continue
+            lanes = _lanes(space, model)
+            deeper = now.get(f"{v.axis}.i.T", 1) if f"{v.axis}.i.i" in used else 1
+            cache = tuple(deeper * max(1, c // deeper) for c in CACHE)
+            options = UNROLL if place == "unroll" else tuple(lanes * k for k in (1, 2, 3, 4)) if place == "simd" else cache
+            for value in options:
+                if value == now[v.tile] or value > _extent(space.problem, v.axis):
+                    continue
+                trial = {**now, v.tile: value}
+                parent = v.axis.removesuffix(".i") + ".T"  # a cache tile stays a multiple of the register tile inside it
+                if v.axis.endswith(".i") and parent in trial:
+                    trial[parent] = value * max(1, now[parent] // value)
+                found = judge(trial)
+                if found is not None and found[0] < best[0] * 0.995:
+                    best, now = found, trial
+        if best[0] > before * 0.999:
+            break
+    return best[1], best[2], now, best[0]
+
+
+def _extent(p: Problem, axis: str) -> int:
+    return p.extents[axis.split(".")[0]]
+
+
+def _used(plan: tuple) -> dict[str, str]:
+    """Loops of a plan and their placement (the strictest when a loop occurs several times)."""
+    out: dict[str, str] = {}
+    if plan[0] == "for":
+        out = _used(plan[3])
+        rank = {"seq": 0, "unroll": 1, "simd": 2}
+        if rank[plan[2]] >= rank.get(out.get(plan[1], "seq"), 0):
+            out[plan[1]] = plan[2]
+    elif plan[0] == "seq":
+        rank = {"seq": 0, "unroll": 1, "simd": 2}
+        for part in (_used(plan[1]), _used(plan[2])):
+            for k, v in part.items():
+                if k not in out or rank[v] > rank[out[k]]:
+                    out[k] = v
+    return out
