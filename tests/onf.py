@@ -18,11 +18,32 @@ def stage(name: str, dtype: str, axes: str, shape: str, monoid: str, definition:
     return Stage(name, dtype, tuple(axes.split()), tuple(t(s) for s in shape.split(";") if s.strip()), monoid, t(definition), layout)
 
 
-def kernel(name: str, sizes: str, inputs: list[Array], outputs: list[Array], body: str, stages: list[Stage] | None = None, defs: str = "", where: str = "") -> Kernel:
+def kernel(
+    name: str, sizes: str, inputs: list[Array], outputs: list[Array], body: str, stages: list[Stage] | None = None, defs: str = "", where: str = ""
+) -> Kernel:  # fmt: skip
     """``defs`` like ``i = @i.o*64 + @i.i; ...``."""
     pairs = tuple((d.split("=", 1)[0].strip(), t(d.split("=", 1)[1])) for d in defs.split(";") if d.strip())
     wheres = tuple(t(w) for w in where.split(";") if w.strip())
     return Kernel(name, tuple(sizes.split()), wheres, tuple(inputs), tuple(outputs), t(body), tuple(stages or ()), pairs)
+
+
+def nest(loops: list[str], body: str) -> str:
+    """Loops ``axis:extent:place`` around a statement."""
+    for f in reversed(loops):
+        a, extent, place = f.split(":")
+        body = f'for("{a}", {extent}, "{place}", {body})'
+    return body
+
+
+def block(*statements: str) -> str:
+    out = statements[-1]
+    for s in reversed(statements[:-1]):
+        out = f"seq({s}, {out})"
+    return out
+
+
+def new(name: str, body: str) -> str:
+    return f'new("{name}", {body})'
 
 
 def matmul_plain(ty: str = "f32") -> Kernel:
@@ -49,3 +70,26 @@ def softmax_staged(ty: str = "f32") -> Kernel:
         for("j", m, "simd", emit("once", "Y", <@i, @j>, E[@i, @j] / L[@i])))))))))'''
     return kernel("softmax", "n m", [array("X", ty, "n", "m")], [array("Y", ty, "n", "m")], body,
                   [stage("M", ty, "i", "n", "max"), stage("E", ty, "i j", "n; m", "once"), stage("L", ty, "i", "n", "add")])  # fmt: skip
+
+
+def attention(ty: str = "f32", queries: int = 16, keys: int = 64, rows: int = 4, cols: int = 4) -> Kernel:
+    """Forward attention of H heads: queries on SIMD lanes, key tiles, online softmax; rows and cols are the register tiles of the two products."""
+    q, k, r, c = queries, keys, rows, cols
+    lanes = f"i.i:min({q}, n - @i.o*{q}):simd"
+    nk = f"min({k}, m - @k.o*{k})"
+    k_o, k_i = f"k.i.o:({nk} + {r - 1}) // {r}:seq", f"k.i.i:min({r}, {nk} - @k.i.o*{r}):"
+    v_o, v_i = f"v.o:(D + {c - 1}) // {c}:seq", f"v.i:min({c}, D - @v.o*{c}):"
+    pack = nest(["d:D:seq", lanes], 'emit("once", "Qp", <@h, @i, @d>, Q[@h, @i, @d] * s[])')
+    scores = nest([k_o, "d:D:seq", k_i + "unroll", lanes], 'emit("add", "S", <@h, @i, @k>, Qp[@h, @i, @d] * K[@h, @k, @d])')
+    out = nest([v_o, k_o, k_i + "seq", v_i + "unroll", lanes], 'emit("osm", "O", <@h, @i, @v>, pair(S[@h, @i, @k], V[@h, @k, @v]))')
+    total = nest([k_o, k_i + "seq", lanes], 'emit("osm", "L", <@h, @i>, pair(S[@h, @i, @k], 1.0))')
+    tiles = nest([f"k.o:(m + {k - 1}) // {k}:seq"], new("S", block(scores, out, total)))
+    divide = nest([lanes.replace("simd", "seq"), v_o, v_i + "seq"], 'emit("once", "Out", <@h, @i, @v>, O[@h, @i, @v] / L[@h, @i])')
+    body = nest(["h:H:core", f"i.o:(n + {q - 1}) // {q}:core"], new("Qp", new("O", new("L", block(pack, tiles, divide)))))
+    defs = f"k.i = @k.i.o*{r} + @k.i.i; k = @k.o*{k} + @k.i; i = @i.o*{q} + @i.i; v = @v.o*{c} + @v.i"
+    stages = [
+        stage("Qp", ty, "h i d", "H; n; D", "once", layout=(0, 2, 1)), stage("S", ty, "h i k", "H; n; m", "add", layout=(0, 2, 1)),
+        stage("O", ty, "h i v", "H; n; D", "osm", layout=(0, 2, 1)), stage("L", ty, "h i", "H; n", "osm"),
+    ]  # fmt: skip
+    arrays = [array("s", ty), array("Q", ty, "H", "n", "D"), array("K", ty, "H", "m", "D"), array("V", ty, "H", "m", "D")]
+    return kernel("attention", "H n m D", arrays, [array("Out", ty, "H", "n", "D")], body, stages, defs)

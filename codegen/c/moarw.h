@@ -17,6 +17,7 @@
 #endif
 
 #define MOARW_INLINE static inline __attribute__((always_inline, unused))
+#define MOARW_NOINLINE __attribute__((noinline))
 
 MOARW_INLINE float moarw_exp_f32(float x) {
     const float low = -87.33654f, high = 88.72283f;

@@ -62,7 +62,7 @@ def evaluate(t: Term, sizes: Mapping[str, int]) -> int:
 def bind_sizes(kernel: Kernel, arrays: Mapping[str, np.ndarray], given: Mapping[str, int]) -> dict[str, int]:
     """Sizes from shapes: a size that is alone on an axis is read off it, others must be given. MOA0612 when two axes disagree."""
     sizes = dict(given)
-    origin = {s: "given" for s in given}
+    origin = dict.fromkeys(given, "given")
     for a in kernel.inputs:
         shape = arrays[a.name].shape
         for n, e in enumerate(a.shape):

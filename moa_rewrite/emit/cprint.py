@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..terms import Term, free_axes, reads, show
+from ..terms import Term, free_axes, reads, show, subterms
 from .cexpr import C_TYPE, CExpr
 from .fold import const
 from .loops import Buffer, Comment, Declare, If, Let, Loop, LoopProgram, Node, Store, Update, expressions, nodes
@@ -25,6 +25,9 @@ class CPrinter:
         self.e = CExpr(prog.buffers)
         self.lines: list[str] = []
         self.depth = 0
+        self.functions: list[str] = []  # register tiles
+        self.tiles = 0
+        self.in_tile = False
 
     def put(self, text: str) -> None:
         self.lines.append("    " * self.depth + text if text and not text.startswith("#") else text)
@@ -51,6 +54,7 @@ class CPrinter:
         self.put("")
         if p.workspaces:
             self.workspace_function()
+        start = len(self.lines)
         self.put(f"int {self.signature(p.name, self.parameters())} {{")
         self.depth = 1
         self.unused()
@@ -63,6 +67,7 @@ class CPrinter:
         self.put("return 0;")
         self.depth = 0
         self.put("}")
+        self.lines[start:start] = self.functions
         return CSource("\n".join(self.lines) + "\n", self.header())
 
     def unused(self) -> None:
@@ -166,9 +171,23 @@ class CPrinter:
 
     # --- statements ---
 
+    def block_plain(self, body: tuple[Node, ...]) -> None:
+        """The nodes of a register tile, without looking for tiles."""
+        self.in_tile = True
+        self.block(body, parallel=True)
+        self.in_tile = False
+
     def block(self, body: tuple[Node, ...], parallel: bool) -> None:
         """The nodes of a block. ``parallel``: inside a parallel region."""
-        for n in body:
+        done = 0
+        for k, n in enumerate(body):
+            if k < done:
+                continue
+            end = 0 if self.in_tile else tile_end(body, k, self.p)
+            if end:
+                self.tile(body[k:end])
+                done = end
+                continue
             match n:
                 case Comment(text):
                     self.put(f"// {text}")
@@ -194,6 +213,46 @@ class CPrinter:
                         self.loop(n, parallel)
                 case _:
                     raise ValueError(n)
+
+    def tile(self, body: tuple[Node, ...]) -> None:
+        """A register tile as a function of its own: compilers keep the accumulators in registers there, not in the middle of a large function."""
+        bound = {n.var for n in nodes(body) if isinstance(n, Loop)} | {n.name for n in nodes(body) if isinstance(n, Let)}
+        own = {n.buffer for n in nodes(body) if isinstance(n, Declare)}
+        free: set[str] = set()
+        for n in nodes(body):
+            for e in expressions(n):
+                free |= free_axes(e) | sizes_in(e)
+        buffers = [b for b in self.p.buffers.values() if b.name in self.mentioned(body) - own]
+        for b in buffers:
+            if b.space not in ("register", "stack"):
+                for e in b.shape[1:]:
+                    free |= sizes_in(e)
+        written = {n.buffer for n in nodes(body) if isinstance(n, Store | Update)}
+        scalars = sorted(free - bound)
+        parameters = [f"const int64_t {v}" for v in scalars] + [self.tile_parameter(b, b.name in written) for b in buffers]
+        self.tiles += 1
+        name = f"{self.p.name}_tile{self.tiles}"
+        outer, depth, self.lines, self.depth = self.lines, self.depth, [], 1
+        self.block_plain(body)
+        inside, self.lines, self.depth = self.lines, outer, depth
+        head = f"static MOARW_NOINLINE void {name}({', '.join(parameters)}) {{"
+        self.functions += [head, *inside, "}", ""]
+        arguments = [*scalars, *(self.argument(b, b.name in written) for b in buffers)]
+        self.put(f"{name}({', '.join(arguments)});")
+
+    def tile_parameter(self, b: Buffer, written: bool) -> str:
+        ty = C_TYPE[b.dtype]
+        const_ = "" if written else "const "
+        if b.space == "value" or not b.shape:
+            return f"const {ty} {b.name}"
+        if b.space in ("register", "stack"):
+            return f"{const_}{ty} {b.name}[restrict {const(b.shape[0])}]{''.join(f'[{const(e)}]' for e in b.shape[1:])}"
+        return f"{const_}{ty} *restrict {b.name}"
+
+    def argument(self, b: Buffer, written: bool) -> str:
+        if b.space in ("register", "stack") and len(b.shape) > 1 and not written:  # C has no implicit conversion to an array of const
+            return f"(const {C_TYPE[b.dtype]} (*){''.join(f'[{const(e)}]' for e in b.shape[1:])}){b.name}"
+        return b.name
 
     def nested(self, body: tuple[Node, ...], parallel: bool) -> None:
         self.depth += 1
@@ -234,7 +293,7 @@ class CPrinter:
     def region(self, n: Loop) -> None:
         """A parallel region: private workspaces, then the core loops, collapsed where they are perfectly nested."""
         chain, body = [n], n.body
-        lets: list[Node] = []
+        lets: list[Let] = []
         while True:
             early = [b for b in body if isinstance(b, Let)]
             rest = [b for b in body if not isinstance(b, Let)]
@@ -288,6 +347,27 @@ class CPrinter:
             out += [f"int64_t {self.signature(p.name + '_workspace', [f'const int64_t {s}' for s in (*p.sizes, 'moarw_nt')])};"]
         out += ["", "#ifdef __cplusplus", "}", "#endif", "", "#endif", ""]
         return "\n".join(out)
+
+
+def tile_end(body: tuple[Node, ...], k: int, p: LoopProgram) -> int:
+    """The end of the register tile that starts at body[k], 0 if none does: accumulators of constant trip counts, up to their last use."""
+    n = body[k]
+    if not isinstance(n, Declare) or not p.buffers[n.buffer].shape or p.buffers[n.buffer].space != "register":
+        return 0
+    end = k + 1
+    for j in range(k + 1, len(body)):
+        inside = tuple(nodes((body[j],)))
+        if any((isinstance(u, Store | Update) and u.buffer == n.buffer) or any(n.buffer in reads(e) for e in expressions(u)) for u in inside):
+            end = j + 1
+    tile = tuple(nodes(body[k:end]))
+    if any(isinstance(u, Loop) and u.kind in ("simd", "unroll") and u.trip is None for u in tile):
+        return 0
+    scalars = {u.buffer for u in tile if isinstance(u, Store | Update) and not p.buffers[u.buffer].shape}
+    return 0 if scalars else end
+
+
+def sizes_in(t: Term) -> set[str]:
+    return {str(u.args[0]) for u in subterms(t) if u.op == "size"}
 
 
 def _doc(b: Buffer) -> str:

@@ -7,6 +7,7 @@
     accumulate   a reduction next to its emission runs in register accumulators, one per cell of the unroll and simd axes inside
     lanes        a reduction on simd lanes keeps one partial result per lane
     full-tile    loops of extent min(T, ...) get a version with constant trip count where the tile is full
+    rejoin       seq loops over both parts of a lifted axis become one loop
     osm          see osm.py
 """
 
@@ -23,14 +24,14 @@ from .loops import Buffer, Comment, Declare, If, Let, Loop, LoopProgram, Node, N
 from .names import Names
 from .osm import expand_osm
 from .prepare import emissions, items, prepare, types_of
-from .storage import Layout, loop_extents
+from .storage import Layout, loop_extents, rejoin
 from .types import dtype, infer
 
 STACK_BYTES = 64 * 1024  # local arrays of a kernel together
 TILE_VECTORS = 32  # accumulators in vectors of LANE_BYTES
 LANE_BYTES = 32
 BYTES = {"f32": 4, "f64": 8, "i32": 4, "i64": 8, "bool": 1}
-_UPDATE = {"rescale": "mul"}
+NOT_SUMMED = ("once", "assign", "rescale")  # the last two are made by osm.py: a store to a cell that starts at its identity, and X *= e
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,11 @@ class Lower:
         plain = prepare(kernel, options.fix)
         self.k, osm_notes = expand_osm(plain)
         self.note("osm", *osm_notes)
+        body, joined = rejoin(self.k)
+        self.note("rejoin", *joined)
+        self.k = self.k.with_body(body)
         self.types = types_of(self.k)
-        self.extents = loop_extents(self.k.body)
+        self.extents = loop_extents(self.k.body, self.k)
         self.names = Names()
         self.buffers: dict[str, Buffer] = {}
         self.workspaces: list[Buffer] = []
@@ -82,7 +86,7 @@ class Lower:
         self.stack_left = STACK_BYTES
         self.counts: dict[str, int] = {}
         for e in emissions(self.k.body):
-            if e.args[0] not in ("once", "rescale"):
+            if e.args[0] not in NOT_SUMMED:
                 self.counts[str(e.args[1])] = self.counts.get(str(e.args[1]), 0) + 1
 
     def note(self, rule: str, *texts: str) -> None:
@@ -162,7 +166,7 @@ class Lower:
 
     def new(self, name: str, body: Term, ctx: Ctx) -> list[Node]:
         stage = self.k.stage(name)
-        layout = self.layouts[name] = Layout(self.k, stage, loop_extents(body))
+        layout = self.layouts[name] = Layout(self.k, stage, loop_extents(body, self.k))
         shape = tuple(self.expr(e) for e in layout.shape)
         sizes = [const(e) for e in shape]
         if all(s is not None for s in sizes):
@@ -189,38 +193,44 @@ class Lower:
     def initialise(self, name: str) -> list[Node]:
         """Loops that set every cell of an array to the identity of its monoid."""
         b = self.buffers[self.array_of[name]]
-        monoid = next(str(e.args[0]) for e in emissions(self.k.body) if e.args[1] == name and e.args[0] not in ("once", "rescale"))
+        summed = (str(e.args[0]) for e in emissions(self.k.body) if e.args[1] == name and e.args[0] not in NOT_SUMMED)
+        monoid = next(summed, None) or self.k.stage(name).monoid
         at = tuple(axis(self.names.fresh(f"c{n}")) for n in range(len(b.shape)))
         body: tuple[Node, ...] = (Store(b.name, at, neutral(monoid, b.dtype)),)
         for n in reversed(range(len(at))):
             kind = "simd" if n == len(at) - 1 else "core" if n == 0 and b.space in ("output", "shared") else "seq"
             body = (Loop(str(at[n].args[0]), b.shape[n], kind, body, trip=const(b.shape[n])),)
-        self.note("init", f"{name} starts at {show_num(neutral(monoid, b.dtype))}")
+        self.note("init", f"{name} starts at {neutral(monoid, b.dtype)}")
         return list(body)
 
     def emission(self, t: Term, ctx: Ctx) -> list[Node]:
         """An emission that no reduction loop directly around it accumulates."""
         m, x, at, e = t.args
         buffer, where, value = self.array_of[str(x)], self.index(str(x), at), self.expr(fold(e))  # type: ignore[arg-type]
-        if m == "once" or (m != "rescale" and self.is_direct(t, ctx, 0)):
+        if m == "rescale":
+            return [Update("mul", buffer, where, value)]
+        if m == "once" or (m != "assign" and self.is_direct(t, ctx)):
             return [Store(buffer, where, value)]
-        if m != "rescale":
-            self.needs_init.add(str(x))
-        return [Update(_UPDATE.get(str(m), str(m)), buffer, where, value)]
+        self.needs_init.add(str(x))
+        return [Store(buffer, where, value) if m == "assign" else Update(str(m), buffer, where, value)]
 
-    def is_direct(self, t: Term, ctx: Ctx, inner_reductions: int) -> bool:
-        """Whether the cells of this emission receive nothing else, so that it may write them without reading them.
-
-        ``inner_reductions`` is the number of reduction loops below ctx that accumulate in registers.
-        """
+    def is_direct(self, t: Term, ctx: Ctx) -> bool:
+        """Whether what an emission adds up below ctx is all that its cells receive, so that it may write them without reading them."""
         x = str(t.args[1])
         if self.counts[x] > 1:
             return False
         keys = self.k.base_axes(free_axes(t.args[2]))  # type: ignore[arg-type]
         start = max((n + 1 for n, (kind, name) in enumerate(ctx.path) if kind == "new" and name == x), default=0)
-        return all(kind != "guard" and (kind != "for" or name in keys) for kind, name in ctx.path[start:])
+        return all(kind != "guard" and (kind != "for" or self.is_key(name, keys)) for kind, name in ctx.path[start:])
 
     # --- loops ---
+
+    def bases(self, a: str) -> frozenset[str]:
+        return self.k.base_axes(frozenset([a]))
+
+    def is_key(self, a: str, keys: frozenset[str]) -> bool:
+        """Whether the loop over a runs over cells (``keys``: base axes of the emission's index), rather than over what a cell sums."""
+        return bool(self.bases(a) & keys)
 
     def bind(self, a: str, ctx: Ctx) -> tuple[Ctx, list[Node]]:
         """The context inside a loop over a, and the definitions that become computable there."""
@@ -275,8 +285,8 @@ class Lower:
         first, *rest = chain.loops
         if first.args[2] in ("core", "grid", "block"):
             return True
-        a = str(first.args[0])
-        return any(a in self.k.base_axes(free_axes(f.args[1])) for f in rest if f.args[2] in ("simd", "unroll"))  # type: ignore[arg-type]
+        a = self.bases(str(first.args[0]))
+        return any(a & self.k.base_axes(free_axes(f.args[1])) for f in rest if f.args[2] in ("simd", "unroll"))  # type: ignore[arg-type]
 
     def versions(self, chain: Chain, ctx: Ctx) -> list[Node]:
         """The chain with constant trip counts where all its placed loops are full, and without elsewhere."""
@@ -312,7 +322,7 @@ class Lower:
         """A chain with given constant trip counts; the accumulation rule where it applies."""
         loops, e = list(chain.loops), chain.emit
         keys = self.k.base_axes(free_axes(e.args[2]))  # type: ignore[arg-type]
-        if e.args[0] in ("once", "rescale") or all(f.args[0] in keys for f in loops):
+        if e.args[0] in NOT_SUMMED or all(self.is_key(str(f.args[0]), keys) for f in loops):
             return self.plain(loops, e, ctx, trips)
         split = self.register_tile(loops, keys, trips)
         if split is None:
@@ -334,15 +344,15 @@ class Lower:
 
         None when its first loop is not part of one.
         """
-        reductions = [f for f in loops if f.args[0] not in keys]
-        cells = [f for f in loops if f.args[0] in keys]
+        reductions = [f for f in loops if not self.is_key(str(f.args[0]), keys)]
+        cells = [f for f in loops if f not in reductions]
         if any(f.args[2] not in ("unroll", "simd") for f in cells) or any(f.args[2] in ("core", "grid", "block") for f in loops):
             return None
         for n, f in enumerate(loops):  # an extent may only depend on what stays outside it
             deps = self.k.base_axes(free_axes(f.args[1]))  # type: ignore[arg-type]
             for g in loops[:n]:
                 moved = (f in reductions and g in cells) or (f in cells and g in reductions)
-                if g.args[0] in deps and moved:
+                if moved and self.bases(str(g.args[0])) & deps:
                     return None
         outer, tile = [], []
         vectors = 1
@@ -366,7 +376,7 @@ class Lower:
         m, x, at, value = e.args
         x = str(x)
         ty = self.types[x]
-        direct = self.is_direct(e, ctx, len(reductions))
+        direct = self.is_direct(e, ctx)
         if not direct:
             self.needs_init.add(x)
         shape = tuple(I(bounded(f.args[1])[0]) for f in tile)  # type: ignore[arg-type]
@@ -415,10 +425,6 @@ def _with_reduce(n: Node, monoid: str, acc: str) -> Node:
 
 def neutral(monoid: str, ty: str) -> Term:
     return identity("max" if monoid == "qmax" else monoid, ty)
-
-
-def show_num(t: Term) -> str:
-    return str(t)
 
 
 def prune(body: tuple[Node, ...]) -> tuple[Node, ...]:

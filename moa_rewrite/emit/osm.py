@@ -81,7 +81,7 @@ class _Expand:
         self.k, self.g = kernel, group
         self.types = types_of(kernel)
         self.dtype = dtype(group.s, self.types)
-        self.extents = loop_extents(kernel.body)
+        self.extents = loop_extents(kernel.body, kernel)
         self.made: list[Stage] = []
 
     def run(self) -> tuple[Kernel, str]:

@@ -9,12 +9,71 @@ from ..terms import I, Kernel, Stage, Term, axis, free_axes, substitute
 from .fold import bounded, const, fold
 
 
-def loop_extents(t: Term) -> dict[str, Term]:
-    """Extent of every loop axis of a statement."""
+def loop_extents(t: Term, kernel: Kernel) -> dict[str, Term]:
+    """Extent of every loop axis of a statement; a loop over a lifted axis (see ``rejoin``) stands for loops over its parts."""
     out: dict[str, Term] = {}
+
+    def add(a: str, extent: Term) -> None:
+        out[a] = extent
+        d = kernel.definition(a)
+        if d is not None and (s := split(d)):
+            add(s[0], ceil_div(extent, s[1]))
+            add(s[2], Term("min", I(s[1]), Term("sub", extent, Term("mul", axis(s[0]), I(s[1])))))
+
     for f in _loops(t):
-        out[str(f.args[0])] = f.args[1]  # type: ignore[assignment]
+        add(str(f.args[0]), f.args[1])  # type: ignore[arg-type]
     return out
+
+
+def ceil_div(e: Term, t: int) -> Term:
+    return Term("idiv", Term("add", e, I(t - 1)), I(t))
+
+
+def rejoin(kernel: Kernel) -> tuple[Term, list[str]]:
+    """The body with adjacent seq loops over both parts of a lifted axis made one loop over the axis, where nothing inside needs a part alone."""
+    lines: list[str] = []
+
+    def needs(names: frozenset[str], whole: str) -> frozenset[str]:
+        """Axis names that a statement depends on, definitions other than that of ``whole`` looked through."""
+        defs, out, todo = dict(kernel.defs), set(), sorted(names)
+        while todo:
+            n = todo.pop()
+            if n not in out:
+                out.add(n)
+                todo += sorted(free_axes(defs[n])) if n in defs and n != whole else []
+        return frozenset(out)
+
+    def walk(t: Term) -> Term:
+        if t.op not in ("for", "seq", "new", "guard"):
+            return t
+        t = t.map(lambda a: walk(a) if a.op in ("for", "seq", "new", "guard") else a)
+        if t.op != "for" or not isinstance(t.args[3], Term) or t.args[3].op != "for":
+            return t
+        x, count, place, inner = t.args
+        y, part, place_y, body = inner.args  # type: ignore[union-attr]
+        for a, d in kernel.defs:
+            s = split(d)
+            if s is None or (s[0], s[2]) != (x, y) or place != "seq" or place_y != "seq":
+                continue
+            extent = _whole(count, part, x, s[1])  # type: ignore[arg-type]
+            if extent is not None and not needs(free_axes(body), a) & {x, y}:  # type: ignore[arg-type]
+                line = f"{x}, {y} as {a}"
+                if line not in lines:
+                    lines.append(line)
+                return Term("for", a, extent, "seq", body)  # type: ignore[arg-type]
+        return t
+
+    return walk(kernel.body), lines
+
+
+def _whole(count: Term, part: Term, x: str, t: int) -> Term | None:
+    """e when the extents of a lifted pair are ceil(e / t) and min(t, e - x*t)."""
+    top, others = bounded(part)
+    rest = [o for o in others if o.op == "sub" and fold(o.kids()[1]) == fold(Term("mul", axis(x), I(t)))]
+    for o in rest:
+        if top == t and len(others) == 1 and fold(count) == fold(ceil_div(o.kids()[0], t)):
+            return o.kids()[0]
+    return None
 
 
 def _loops(t: Term) -> Iterator[Term]:
@@ -71,11 +130,11 @@ class Layout:
         if len(kept) == len(bases):
             return Cell(axis(a), extent, I(0))
         d = self.defs[a]
-        split = _split(d)
-        if split is None:
+        parts = split(d)
+        if parts is None:
             return Cell(axis(a), extent, I(0))
-        x, t, y = split
-        high = self._cell(x, Term("idiv", Term("add", extent, I(t - 1)), I(t)))
+        x, t, y = parts
+        high = self._cell(x, ceil_div(extent, t))
         low = self._cell(y, I(t))
         if high is None:
             assert low is not None
@@ -88,7 +147,7 @@ class Layout:
         return Cell(fold(Term("add", Term("mul", high.index, step), low.index)), fold(Term("mul", high.extent, step)), offset)
 
 
-def _split(d: Term) -> tuple[str, int, str] | None:
+def split(d: Term) -> tuple[str, int, str] | None:
     """(x, T, y) when a definition is ``x*T + y``."""
     if d.op == "add":
         m, y = d.kids()
@@ -110,8 +169,8 @@ def span(kernel: Kernel, a: str, extents: Mapping[str, Term]) -> Term:
         last = substitute(e, {o: fold(Term("sub", span(kernel, o, extents), I(1))) for o in sorted(free_axes(e))})
         first = substitute(e, {o: I(0) for o in sorted(free_axes(e))})
         return fold(Term("max", last, first))
-    split = _split(d)
-    if split is None:
+    parts = split(d)
+    if parts is None:
         raise ValueError(f"no bound for axis {a} = {d}")
-    x, t, _ = split
+    x, t, _ = parts
     return fold(Term("mul", span(kernel, x, extents), I(t)))
