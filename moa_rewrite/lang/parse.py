@@ -13,6 +13,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput
 from ..data import data_path
 from ..errors import MoaError
 from . import builtins as B
+from .mistakes import MISTAKES
 from .tree import (
     App,
     Body,
@@ -69,27 +70,6 @@ def comments(text: str) -> list[Comment]:
     return out
 
 
-# Mistakes that people make, with the text of the error: matched by the parser state they lead to.
-_EXAMPLES = {
-    (103, "a bracket is not closed", "add the missing ) or ] or >"): [
-        "def f(x) = (x", "def f(x) = f(x", "def f(x) = <1, 2", "def f(x) = (x + 1 def g(x) = x", "def f(x) = f(x def g(x) = x", "kernel k(x: f32[n) -> f32 = x",
-        "kernel k(x: f32[n", "kernel k(x: f32[n]", "def f(x) = <1, 2 def g(x) = x", "def f(x) = let a = (x in a", "def f(x) = x[1",
-    ],
-    (104, "a binding needs `in` before the result", "write `let x = ... in result`"): ["def f(x) = let a = x", "def f(x) = let a = x let b = a", "def f(x) = def g(y) = y"],
-    (105, "an expression is missing here", "an operator needs an operand on its right"): [
-        "def f(x) = ", "def f(x) = x +", "def f(x) = x × )", "def f(x) = let a = in a", "def f(x) = (x + )", "def f(x) = (", "def f(x) = f(x, )", "def f(x) = x ↑", "def f(x) = + red",
-        "def f(x) = let a = x in", "def f(x) = x + def g(x) = x", "def f(x) = φ", "def f(x) = x Ω<1>",
-    ],
-    (106, "two expressions stand side by side", "MoA has no juxtaposition: put an operator between them, or call f(x)"): [
-        "def f(x) = x x", "def f(x) = x 1", "def f(x) = f x", "def f(x) = (x) (x)", "def f(x) = 1 x", "def f(x) = x (x)", "def f(x) = let a = x x in a", "def f(x) = (x x)", "def f(x) = f(x x)",
-    ],
-    (107, "a kernel's parameters need types", "for example `x: f32[n]`; a scalar is `eps: f32`"): ["kernel k(x:) -> f32 = x", "kernel k(x: ) -> f32 = x", "def f(x:) = x"],
-    (108, "a kernel needs `-> type` and `= body`", "for example `kernel dot(x: f32[n], y: f32[n]) -> f32 = x +.× y`"): ["kernel k(x: f32) = x", "kernel k(x: f32) -> f32", "kernel k(x: f32) -> = x", "kernel k(x: f32) x"],
-    (109, "Ω needs the ranks of its arguments", "write literal ranks, one per argument: `f Ω<1> x`, `x - Ω<1,0> m`"): ["def f(x) = f Ω x", "def f(x) = f Ω<n> x", "def f(x) = f Ω(1) x", "def f(x) = x - Ω x", "def f(x) = f Ω<> x"],
-    (110, "comparisons do not chain", "write `a < b and b < c`"): ["def f(x) = x < x < x", "def f(x) = x <= x <= x", "def f(x) = x == x == x"],
-}  # fmt: skip
-
-
 def _syntax_error(e: UnexpectedInput, text: str, filename: str) -> NoReturn:
     line, col = e.line, e.column
     if isinstance(e, UnexpectedEOF) or (isinstance(e, UnexpectedToken) and e.token.type == "$END"):
@@ -105,10 +85,9 @@ def _syntax_error(e: UnexpectedInput, text: str, filename: str) -> NoReturn:
     if isinstance(e, UnexpectedCharacters) and not re.match(r"[\w<>()\[\],:=+*/%.-]", text[e.pos_in_stream or 0]):  # type: ignore[index]
         code, message, hint = 102, f"the character {found} has no meaning here", "docs/language.md lists the symbols and their ASCII spellings"
     else:
-        match = e.match_examples(_lark().parse, _EXAMPLES, use_accepts=True)
+        match = e.match_examples(_lark().parse, {m: m.examples for m in MISTAKES}, use_accepts=True)
         if match is not None:
-            code, message, hint = match
-            message += f" (found {found})"
+            code, message, hint = match.code, f"{match.message} (found {found})", match.hint
     raise MoaError(code, message, filename, line, col, notes, hint=hint)
 
 
@@ -261,7 +240,7 @@ class _Build:
 
     def scalar(self, t: Tree | Token) -> str:
         """The name of the binary scalar function a fold or a product uses."""
-        token = t.children[0] if isinstance(t, Tree) and t.data in ("p_op", "p_foldop", "p_name") else t
+        token = t.children[0] if isinstance(t, Tree) and t.data in ("p_op", "p_order", "p_foldop", "p_name") else t
         if isinstance(token, Token) and B.INFIX.get(token) in B.BINARY:
             return B.INFIX[token]
         self.fail(208, t, f"{f'`{token}`' if isinstance(token, Token) else 'this'} is not a binary scalar function", "for example + × max min and or")
@@ -269,7 +248,7 @@ class _Build:
     def function(self, t: Tree | Token) -> Fn:
         """What stands before Ω, or as a function argument."""
         p = self.pos(t)
-        if isinstance(t, Token) or t.data in ("p_fold", "p_op", "p_symbol", "p_cmp"):
+        if isinstance(t, Token) or t.data in ("p_fold", "p_op", "p_order", "p_symbol"):
             return self.fn(t)
         if t.data == "p_name":
             name = str(t.children[0])
@@ -290,7 +269,7 @@ class _Build:
         if name in special:
             return special[str(name)](t, args)
         for a in args:
-            if isinstance(a, Token) or a.data in ("p_fold", "p_op", "p_symbol"):
+            if isinstance(a, Token) or a.data in ("p_fold", "p_op", "p_order", "p_symbol"):
                 self.fail(206, a, f"`{name}` takes arrays, not functions", "use Ω to apply a function to parts of an array")
         name = "rho" if name == "shape" else name
         fn: Fn = Prim(str(name), pos=self.pos(t)) if name in B.CALLABLE else Ref(str(name), pos=self.pos(t))

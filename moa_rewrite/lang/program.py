@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import MoaError
 from ..terms import Kernel
-from .elaborate import elaborate_kernel
 from .parse import parse
 from .tree import Def, KernelDef
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .checks import Test
 
 
 @dataclass(frozen=True)
@@ -19,6 +25,12 @@ class Program:
     filename: str
     kernels: dict[str, KernelDef]
     definitions: tuple[Def, ...]
+
+    def tests(self, kernel: str | None = None) -> list[Test]:
+        """The tests written in the source, of one kernel or of all. MoaError 111 for one that cannot be read."""
+        from .checks import find_tests
+
+        return [t for t in find_tests(self.text, self.filename, self.kernels) if kernel in (None, t.kernel)]
 
     def kernel(self, name: str | None = None) -> KernelDef:
         """A kernel by name; the last of the file by default."""
@@ -66,4 +78,16 @@ def load_file(path: str | Path) -> Program:
 
 def elaborate(program: Program, kernel: str | None = None) -> Kernel:
     """The kernel as terms: body `for ax:extent ... emit("once", X, <@ax...>, psi(<@ax...>, array term))`, one nest per output."""
+    from .elaborator import elaborate_kernel  # brings in Z3, which parsing and formatting do without
+
     return elaborate_kernel(program.kernel(kernel), prelude(), program.definitions)
+
+
+def interpret(program: Program, kernel: str | None, inputs: Mapping[str, object], sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Values of a kernel's results by name, by the naive interpreter of the source in float64 and int64.
+
+    The program is assumed to be well-formed (elaboration decides that) and the sizes to be those of the inputs (``bind_sizes``).
+    """
+    from .interpreter import interpret_kernel
+
+    return interpret_kernel(program.kernel(kernel), prelude(), program.definitions, inputs, sizes)

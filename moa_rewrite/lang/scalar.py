@@ -6,7 +6,7 @@ from ..terms import Term, num
 from . import builtins as B
 from .poly import Poly, combine
 from .tree import Pos
-from .values import Context, Val, adapt, concrete, text
+from .values import Context, Val, adapt, concrete, static_int, text
 
 _NAME = {"int": "an integer literal", "float": "a floating-point literal"}
 
@@ -100,7 +100,7 @@ def apply_scalar(c: Context, op: str, args: list[Val], pos: Pos) -> Val:
     compare = op in B.ORDER or op in B.EQUAL or op in B.LOGIC
     static = None if compare or dtype not in _INTISH else _static(c, op, a, b, pos)
     if isinstance(static, Poly):
-        return Val(static.term(), (), dtype, pos, static=static)
+        return static_int(static, dtype, pos)
     return Val(Term(op, *terms), shape, "bool" if compare else dtype, pos, depth, static)
 
 
@@ -127,7 +127,7 @@ def _unary(c: Context, op: str, v: Val, pos: Pos) -> Val:
         require(c, v, _FLOATISH, op, pos, f"cast first, for example `{op}(f32(x))`")
     if op == "neg":
         if isinstance(v.static, Poly) and v.rank == 0:
-            return Val((-v.static).term(), (), v.dtype, pos, static=-v.static)
+            return static_int(-v.static, v.dtype, pos)
         if v.term.op == "num":
             written = str(v.term.args[0])
             return Val(num(written[1:] if written.startswith("-") else "-" + written), (), v.dtype, pos)

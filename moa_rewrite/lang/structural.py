@@ -10,7 +10,7 @@ from ..terms import num as num_term
 from . import builtins as B
 from .bounds import in_range
 from .poly import ZERO, Poly, product
-from .scalar import apply_scalar, require, shapes, symbol, unify
+from .scalar import apply_scalar, require, shapes, symbol, type_name, unify
 from .tree import Pos
 from .values import Context, Shape, Val, concrete, shape_term, static_int, static_vector, text
 
@@ -25,14 +25,14 @@ def apply_structural(c: Context, op: str, args: list[Val], pos: Pos) -> Val:
 # --- helpers ---------------------------------------------------------------------------------------------------------------------
 def need_rank(c: Context, v: Val, rank: int, op: str, pos: Pos) -> None:
     if v.rank < rank:
-        c.fail(309, f"{symbol(op)} needs an array of rank {rank} or more, not a scalar" if rank == 1 else f"{symbol(op)} needs rank {rank} or more", pos, shapes(v))
+        c.fail(309, f"{symbol(op)} needs an array of rank {rank} or more, not of rank {v.rank}", pos, shapes(v))
 
 
 def static_numbers(c: Context, v: Val, op: str, pos: Pos, what: str) -> tuple[Static, bool]:
     """The left argument of take, drop, reshape, ...: sizes known when the program is elaborated. Also whether it was a scalar."""
     if v.static is None or v.dtype not in (*B.INTS, "int") or v.rank > 1:
         hint = "use sizes and integer literals only; shapes must not depend on data"
-        c.fail(207, f"{what} of {symbol(op)} must be known from sizes", pos, [f"{v.dtype if v.dtype not in ('int', 'float') else 'literal'}{text(v.shape)} at {v.pos}"], hint=hint)
+        c.fail(207, f"{what} of {symbol(op)} must be known from sizes", pos, [f"{type_name(v.dtype)}, shape {text(v.shape)}, at {v.pos}"], hint=hint)
     return (v.static, False) if isinstance(v.static, tuple) else ((v.static,), True)
 
 
@@ -259,8 +259,10 @@ def _psi(c: Context, args: list[Val], pos: Pos) -> Val:
         if depth < a.depth:
             e, depth = c.at_depth(e, a.depth), a.depth
         static = a.static[j] if isinstance(a.static, tuple) and isinstance(e.static, Poly) and (j := e.static.value()) is not None else None
-        term = static.term() if static is not None else Term("gather", depth, e.term, source)
-        a = replace(a, term=term, shape=a.shape[1:], depth=0 if static is not None else depth, static=static)
+        if static is not None:
+            a = static_int(static, a.dtype, pos)
+        else:
+            a = replace(a, term=Term("gather", depth, e.term, source), shape=a.shape[1:], depth=depth, static=None)
     return a
 
 

@@ -118,12 +118,17 @@ def vector_term(items: list[Term]) -> Term:
     return out
 
 
+def _size_term(value: Poly, dtype: str) -> Term:
+    """Sizes are i64, so one of type i32 is a cast."""
+    return Term("cast", "i32", value.term()) if dtype == "i32" and value.value() is None else value.term()
+
+
 def static_int(value: Poly, dtype: str, pos: Pos) -> Val:
-    return Val(value.term(), (), dtype, pos, static=value)
+    return Val(_size_term(value, dtype), (), dtype, pos, static=value)
 
 
 def static_vector(values: tuple[Poly, ...], dtype: str, pos: Pos) -> Val:
-    return Val(vector_term([p.term() for p in values]), (Poly.const(len(values)),), dtype, pos, static=values)
+    return Val(vector_term([_size_term(p, dtype) for p in values]), (Poly.const(len(values)),), dtype, pos, static=values)
 
 
 def adapt(v: Val, dtype: str) -> Val:

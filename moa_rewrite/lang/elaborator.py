@@ -161,17 +161,20 @@ class _Elaborator:
             c.fail(209, "a result needs a type", t.pos, hint="for example `-> f32[n]`")
         weak = (v.dtype == "int" and t.name != "bool") or (v.dtype == "float" and t.name in B.FLOATS)
         if v.dtype != t.name and not weak:
-            c.fail(209, f"`{k.name}` promises {t.name}, its body gives {type_name(v.dtype)}", v.pos, [f"{t.name} promised at {t.pos}"], hint=f"cast the result: `{t.name}(...)`")
+            message = f"`{k.name}` promises {t.name}, its body gives {type_name(v.dtype)}"
+            c.fail(209, message, v.pos, [f"{t.name} promised at {t.pos}"], hint=f"cast the result: `{t.name}(...)`")
         v = adapt(v, t.name)
         for d in t.dims or ():
             for s in _names(d):
                 if s.id not in env:
-                    c.fail(211, f"the size `{s.id}` of the result is not a size of any parameter", s.pos, hint="results have shapes made of the parameters' sizes")
+                    hint = "results have shapes made of the parameters' sizes"
+                    c.fail(211, f"the size `{s.id}` of the result is not a size of any parameter", s.pos, hint=hint)
         shape = self.dims(t, env)
         if len(shape) != v.rank or not (verdict := c.same_shape(shape, v.shape)).proved:
             witness = "" if len(shape) != v.rank else verdict.witness
             notes = [f"promised {text(shape)} at {t.pos}", f"the body gives {text(v.shape)} at {v.pos}"]
-            c.fail(310, f"the result of `{k.name}` has another shape than promised", v.pos, notes, witness, f"write `-> {t.name}[{text(v.shape)[1:-1]}]`, or change the body")
+            hint = f"write `-> {t.name}[{text(v.shape)[1:-1]}]`, or change the body"
+            c.fail(310, f"the result of `{k.name}` has another shape than promised", v.pos, notes, witness, hint)
         return replace(v, shape=shape)
 
     # --- bodies and calls ---
@@ -250,7 +253,8 @@ class _Elaborator:
             if not verdict.proved:
                 first = places.get(f"size {e.id}") if isinstance(e, Name) else None
                 notes = [f"{want} at {first or e.pos}", *shapes(v)]
-                c.fail(301, f"`{p.name}` of `{d.name}` needs length {want}, not {extent}", v.pos, notes, verdict.witness, "the same size name means the same length")
+                message = f"`{p.name}` of `{d.name}` needs length {want}, not {extent}"
+                c.fail(301, message, v.pos, notes, verdict.witness, "the same size name means the same length")
         return v
 
     # --- expressions ---
@@ -286,7 +290,8 @@ class _Elaborator:
         if found is None:
             self.unknown(id, pos, env)
         if not isinstance(found, Val):
-            self.c.fail(206, f"`{id}` is a {'type' if isinstance(found, Dtype) else 'function'}, not an array", pos, hint=f"apply it: `{id}(...)` or `{id} Ω<...> x`")
+            kind = "type" if isinstance(found, Dtype) else "function"
+            self.c.fail(206, f"`{id}` is a {kind}, not an array", pos, hint=f"apply it: `{id}(...)` or `{id} Ω<...> x`")
         return replace(found, pos=pos)
 
     def unknown(self, id: str, pos: Pos, env: Mapping[str, Entry]) -> None:
