@@ -6,23 +6,38 @@ import pytest
 
 from moa_rewrite.cli import sizes
 from moa_rewrite.errors import MoaError
-from moa_rewrite.terms import Kernel, parse_term
+from moa_rewrite.terms import Array, Kernel, parse_term, size
 
 
 def kernel(names: str, *where: str) -> Kernel:
-    return Kernel("k", tuple(names.split()), tuple(parse_term(w) for w in where), (), (), parse_term("skip()"))
+    """A kernel with one input of all its sizes' product."""
+    shape = tuple(size(n) for n in names.split())
+    return Kernel("k", tuple(names.split()), tuple(parse_term(w) for w in where), (Array("A", "f32", shape),), (), parse_term("skip()"))
 
 
-def test_given_sizes_stay_and_the_rest_is_usual() -> None:
-    assert sizes.complete(kernel("n m"), {"m": 7}) == {"n": 1024, "m": 7}
+@pytest.mark.parametrize(("names", "expected"), [("n", 2**20), ("n m", 2**11), ("n m d", 2**7), ("a b c d", 2**5), ("a b c d e", 2**4)])
+def test_sizes_nobody_gave(names: str, expected: int) -> None:
+    assert sizes.complete(kernel(names), {}) == dict.fromkeys(names.split(), expected)
+
+
+def test_the_product_of_all_sizes_is_bounded_too() -> None:
+    k = Kernel("k", ("n", "m", "d"), (), (Array("A", "f32", (size("n"), size("m"))),), (), parse_term("skip()"))
+    assert sizes.complete(k, {}) == dict.fromkeys("nmd", 1024)
+    assert sizes.complete(k, {"n": 1000, "m": 777})["d"] == 1024
+    assert sizes.complete(k, {}, points=2**9) == dict.fromkeys("nmd", 8)
+
+
+def test_given_sizes_stay() -> None:
+    assert sizes.complete(kernel("n m"), {"m": 7}) == {"n": 2**19, "m": 7}
+    assert sizes.complete(kernel("n m"), {"m": 2**40})["m"] == 2**40
 
 
 @pytest.mark.parametrize(
     ("names", "where", "expected"),
     [
-        ("n d", ("d <= 64",), {"n": 1024, "d": 64}),
+        ("n d", ("d <= 64",), {"n": 2048, "d": 64}),
         ("n", ("n % 3 == 0", "0 < n"), {"n": 3}),
-        ("n m", ("n == 2 * m",), {"n": 1024, "m": 512}),
+        ("n m", ("n == 2 * m",), {"n": 2048, "m": 1024}),
         ("n", ("n == 0",), {"n": 0}),
         ("", (), {}),
     ],

@@ -15,7 +15,7 @@ from ..terms import show
 from . import files
 
 if TYPE_CHECKING:
-    from ..emit.loops import LoopProgram
+    from .emission import Emitted
 
 FORMAT = 1
 MANIFEST, CERTIFICATE = "manifest.json", "certificate.json"
@@ -23,61 +23,62 @@ MANIFEST, CERTIFICATE = "manifest.json", "certificate.json"
 
 @dataclass(frozen=True)
 class Bundle:
-    """``contents``: every file by name, the manifest included."""
+    """``contents``: every file by name. The manifest lists the others' digests; the certificate covers the manifest."""
 
     contents: dict[str, bytes]
-    manifest: dict[str, Any]
-
-    def write(self, folder: Path) -> None:
-        files.write_all(folder, self.contents, last=MANIFEST)
 
     @property
-    def source(self) -> str:
-        """Name of the kernel's source file."""
-        return str(self.manifest["source"])
+    def manifest(self) -> dict[str, Any]:
+        return json.loads(self.contents[MANIFEST])
+
+    @property
+    def certificate(self) -> dict[str, Any]:
+        return json.loads(self.contents[CERTIFICATE])
+
+    def write(self, folder: Path) -> None:
+        files.write_all(folder, self.contents, last=CERTIFICATE)
 
 
-def dump(value: object) -> bytes:
-    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def manifest(lowered: LoopProgram, target: str, machine: str, judged_at: Mapping[str, int], fp: list[str], build: str, source: str) -> dict[str, Any]:
-    """The manifest of a lowered kernel, still without the digests of its files."""
-    args = [{"name": s, "role": "size", "dtype": "i64", "shape": []} for s in lowered.sizes]
-    for role, buffers in (("input", lowered.inputs), ("output", lowered.outputs)):
-        args += [{"name": b.source or b.name, "role": role, "dtype": b.dtype, "shape": [show(e) for e in b.shape]} for b in buffers]
+def manifest(e: Emitted, machine: str, judged_at: Mapping[str, int], program: str) -> dict[str, Any]:
+    """The manifest of an emitted kernel, still without the digests of its files."""
+    p = e.lowered
+    args = [{"name": s, "role": "size", "dtype": "i64", "shape": []} for s in p.sizes]
+    for role, buffers in (("input", p.inputs), ("output", p.outputs)):
+        args += [{"name": b.source or b.name, "role": role, "dtype": b.dtype, "shape": [show(n) for n in b.shape]} for b in buffers]
     return {
-        "format": FORMAT, "moarw": __version__, "kernel": lowered.name, "target": target, "machine": machine, "source": source,
-        "entry": {"symbol": lowered.name, "arguments": args},
-        "sizes": {"where": [show(w) for w in lowered.where], "judged_at": dict(judged_at), "fixed": dict(lowered.fixed)},
-        "index_type": "int64", "floating_point": fp, "build": build,
+        "format": FORMAT, "moarw": __version__, "program": program, "kernel": p.name, "target": e.target, "machine": machine, "source": e.source,
+        "entry": {"symbol": p.name, "arguments": args},
+        "sizes": {"where": [show(w) for w in p.where], "judged_at": dict(judged_at), "fixed": dict(p.fixed)},
+        "index_type": "int64", "compiler": e.compiler, "flags": list(e.flags), "build": e.build,
     }  # fmt: skip
 
 
-def bundle(contents: Mapping[str, bytes], described: Mapping[str, Any]) -> Bundle:
-    """The given files with the manifest that lists their digests."""
-    digests = {name: "sha256:" + hashlib.sha256(data).hexdigest() for name, data in sorted(contents.items())}
-    full = {**described, "files": digests}
-    return Bundle({**contents, MANIFEST: dump(full)}, full)
+def described(contents: Mapping[str, bytes], about: Mapping[str, Any]) -> dict[str, bytes]:
+    """The given files and the manifest that lists their digests."""
+    digests = {name: _digest(data) for name, data in sorted(contents.items())}
+    text = json.dumps({**about, "files": digests}, indent=1, ensure_ascii=False) + "\n"
+    return {**contents, MANIFEST: text.encode()}
+
+
+def _digest(data: bytes) -> str:
+    return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
 def read(folder: Path) -> Bundle:
     """A bundle from disk. MoaError 757 if it is none, or a file differs from the manifest's digest."""
+    text = files.read(folder / MANIFEST)
     try:
-        described = json.loads(files.read(folder / MANIFEST))
-        listed = dict(described["files"])
-        if described["format"] != FORMAT:
-            raise MoaError(757, f"{folder} holds a bundle of format {described['format']}; this moarw reads format {FORMAT}", file="moarw")
+        about = json.loads(text)
+        listed = dict(about["files"])
+        if about["format"] != FORMAT:
+            raise MoaError(757, f"{folder} holds a bundle of format {about['format']}; this moarw reads format {FORMAT}", file="moarw")
     except (ValueError, KeyError, TypeError):
         raise MoaError(757, f"{folder / MANIFEST} is no manifest of a bundle", file="moarw", hint="moarw optimize FILE -o DIR writes one") from None
-    contents = {}
-    for name, digest in listed.items():
+    contents = {MANIFEST: text.encode()}
+    for name, digest in [*listed.items(), (CERTIFICATE, None)]:
         if Path(name).name != name:
             raise MoaError(757, f"{folder / MANIFEST} lists {name!r}, which lies outside the bundle", file="moarw")
-        try:
-            contents[name] = (folder / name).read_bytes()
-        except OSError as e:
-            raise MoaError(751, f"cannot read {folder / name}: {e.strerror}", file="moarw") from None
-        if "sha256:" + hashlib.sha256(contents[name]).hexdigest() != digest:
+        contents[name] = files.read_bytes(folder / name)
+        if digest is not None and _digest(contents[name]) != digest:
             raise MoaError(757, f"{folder / name} was changed after the bundle was written", file="moarw", hint="write the bundle again with moarw optimize")
-    return Bundle({**contents, MANIFEST: dump(described)}, described)
+    return Bundle(contents)

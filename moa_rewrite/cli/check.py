@@ -1,16 +1,81 @@
-"""``moarw check``."""
+"""``moarw check PATH``: a certificate again, from the source text on, by the independent checker. Loads neither egglog nor the search."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from . import options
+from ..errors import OK, REFUTED, UNDECIDED, MoaError
+from . import certificates, options
+
+if TYPE_CHECKING:
+    from ..terms import Kernel
 
 
 def arguments(p: argparse.ArgumentParser) -> None:
-    p.add_argument("file", metavar="FILE")
-    options.add(p)
+    p.add_argument("path", metavar="PATH", nargs="+", help="a certificate, or the directory of a bundle")
+    p.add_argument("--certificate-only", action="store_true", help="do not compare the emitted files beside it")
+    options.add(p, "rules", "json")
 
 
 def run(args: argparse.Namespace) -> int:
-    raise NotImplementedError
+    worst = OK
+    reports = []
+    for path in args.path:
+        report = check(path, args)
+        reports.append(report)
+        worst = max(worst, report["exit_code"])
+        if not args.json:
+            print("\n".join(lines(report)))
+    if args.json:
+        print(json.dumps(reports[0] if len(reports) == 1 else reports, indent=1))
+    return worst
+
+
+def check(path: str, args: argparse.Namespace) -> dict[str, Any]:
+    """What the checker says of one certificate."""
+    from .. import rules
+    from ..proof import checker
+
+    start = time.perf_counter()
+    file = certificates.locate(path)
+    data = certificates.read(file)
+    source, why = elaborated(data)
+    emitted = None if args.certificate_only else certificates.beside(file, data)
+    report = checker.check(data, source, emitted, rules.load(args.rules))
+    findings = [*([why] if why else []), *report.findings]
+    code = REFUTED if findings else UNDECIDED if report.undecided else OK
+    return {
+        "certificate": str(file), "verdict": {OK: "valid", REFUTED: "refuted", UNDECIDED: "undecided"}[code], "exit_code": code, "findings": findings,
+        "undecided": report.undecided, "steps": report.steps, "proved": report.proved, "files": sorted(emitted) if emitted is not None else None,
+        "seconds": round(time.perf_counter() - start, 3),
+    }  # fmt: skip
+
+
+def elaborated(data: dict[str, Any]) -> tuple[Kernel | None, str]:
+    """The kernel that the certificate's source text means, and what is wrong with that text."""
+    from .. import lang
+
+    try:
+        src = data["source"]
+        return lang.elaborate(lang.load(src["text"], src["file"]), src["kernel"]["name"]), ""
+    except MoaError as e:
+        return None, f"the source text is refused: {str(e).splitlines()[0]}"
+    except (KeyError, TypeError):
+        return None, ""  # the checker says what is missing
+
+
+def lines(r: dict[str, Any]) -> list[str]:
+    from ..report.table import paint
+    from ..report.units import count
+
+    name = Path(r["certificate"])
+    if r["verdict"] == "valid":
+        compared = f", {count(len(r['files']), 'file')} compared" if r["files"] is not None else ", files not compared"
+        done = f"{count(r['steps'], 'step')} replayed, {count(r['proved'], 'obligation')} proved{compared}"
+        return [f"{name}: {paint('valid', 'green')} ({done}, {r['seconds']:.1f} s)"]
+    out = [f"{name}: {paint(r['verdict'], 'red')}"]
+    return [*out, *[f"  {f}" for f in r["findings"]], *[f"  undecided: {u}" for u in r["undecided"]]]

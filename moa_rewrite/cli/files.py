@@ -11,13 +11,20 @@ from pathlib import Path
 from ..errors import MoaError
 
 
-def read(path: str | Path) -> str:
-    """Text of a file. MoaError 751 if it cannot be read."""
+def read_bytes(path: str | Path) -> bytes:
+    """Contents of a file. MoaError 751 if it cannot be read."""
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        why = e.strerror if isinstance(e, OSError) else "not UTF-8 text"
-        raise MoaError(751, f"cannot read {path}: {why}", file="moarw") from None
+        return Path(path).read_bytes()
+    except OSError as e:
+        raise MoaError(751, f"cannot read {path}: {e.strerror}", file="moarw") from None
+
+
+def read(path: str | Path) -> str:
+    """Text of a file, in UTF-8. MoaError 751 if it cannot be read."""
+    try:
+        return read_bytes(path).decode()
+    except UnicodeDecodeError:
+        raise MoaError(751, f"cannot read {path}: not UTF-8 text", file="moarw") from None
 
 
 def write(path: str | Path, text: str) -> None:

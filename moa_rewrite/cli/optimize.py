@@ -1,18 +1,94 @@
-"""``moarw optimize``."""
+"""``moarw optimize FILE``: search, prove, emit, write the bundle, print the plan."""
 
 from __future__ import annotations
 
 import argparse
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from . import options
+from ..errors import OK
+from . import pipeline
+
+if TYPE_CHECKING:
+    from ..search.optimize import Result
 
 
 def arguments(p: argparse.ArgumentParser) -> None:
-    p.add_argument("file", metavar="FILE")
-    options.add_sizes(p, "a size that cost is judged at (repeatable)")
-    options.add_fix(p)
-    options.add(p, "machine", "target", "kernel", "rules", "without", "top", "output-dir", "stem", "timeout", "seed", "json")
+    p.add_argument("file", metavar="FILE", help="a program (.moa)")
+    pipeline.arguments(p, "output-dir", "stem", "json")
 
 
 def run(args: argparse.Namespace) -> int:
-    raise NotImplementedError
+    j = pipeline.job(args)
+    done = pipeline.certified(j, pipeline.search(j, args), args.stem, pipeline.Progress(args))
+    folder = Path(args.output_dir) if args.output_dir else Path("out") / f"{j.kernel.name}-{j.machine.name}"
+    done.bundle.write(folder)
+    if args.json:
+        print(json.dumps(summary(done, folder), indent=1))
+    else:
+        print(report(done, folder, args.verbose))
+    return OK
+
+
+def report(o: pipeline.Outcome, folder: Path, verbose: int) -> str:
+    from ..report import plan
+
+    r, j = o.result, o.job
+    chosen = next(p for p in r.plans if p.chosen)
+    notes = [] if o.compiled else [f"no {o.emitted.compiler} here: the text was not compiled"]
+    text = plan.text(
+        plan.Report(
+            r.kernel, j.machine.name, j.target, j.sizes, chosen.predicted_s, binds(chosen.terms), chosen.moved, Counter(p.kind for p in o.proved), o.prove_s,
+            len(r.steps), [plan.Alternative(p.predicted_s, p.summary, p.reason) for p in r.plans if not p.chosen], searched(r),
+            f"{folder}: {', '.join(sorted(o.bundle.contents))}", notes,
+        )
+    )  # fmt: skip
+    return text if not verbose else f"{text}\n\n{growth(r)}"
+
+
+def binds(terms: dict[str, float]) -> str:
+    """What the predicted time is spent on, the largest part first."""
+    from ..report.units import seconds
+
+    parts = sorted(terms.items(), key=lambda p: (-p[1], p[0]))
+    return "bound by " + ", ".join([parts[0][0], *[f"{name} {seconds(s)}" for name, s in parts[1:] if s > 0]]) if parts else ""
+
+
+def searched(r: Result) -> str:
+    from ..report.units import count, seconds
+
+    nodes = sum(rep.nodes for rep in r.reports.values())
+    grew = Counter[str]()
+    for rep in r.reports.values():
+        grew.update(rep.matches)
+    most = f"; most matches: {', '.join(f'{n} {c:,}' for n, c in grew.most_common(2))}" if grew else ""
+    stopped = sorted({rep.stopped for rep in r.reports.values() if rep.stopped})
+    return f"{count(nodes, 'e-node')} in {seconds(sum(r.seconds.values()))}{most}{'; stopped by ' + ', '.join(stopped) if stopped else ''}"
+
+
+def growth(r: Result) -> str:
+    """Per e-graph: size, rounds, and what each rule matched and cost."""
+    from ..report.table import columns
+    from ..report.units import count, seconds
+
+    lines = []
+    for name, rep in r.reports.items():
+        lines.append(f"{name}: {count(rep.nodes, 'e-node')}, {count(rep.iterations, 'round')}, {seconds(rep.wall)}, {rep.stopped or 'saturated'}")
+        most = sorted(rep.matches, key=lambda n: (-rep.matches[n], n))[:8]
+        lines += ["  " + line for line in columns([[n, f"{rep.matches[n]:,}", seconds(rep.seconds.get(n, 0.0))] for n in most], right=frozenset([1, 2]))]
+    lines += columns([[phase, f"{s:.3f} s"] for phase, s in r.seconds.items()], right=frozenset([1]))
+    return "\n".join(lines)
+
+
+def summary(o: pipeline.Outcome, folder: Path) -> dict[str, Any]:
+    r, j = o.result, o.job
+    return {
+        "kernel": j.kernel.name, "machine": j.machine.name, "target": j.target, "sizes": j.sizes, "fixed": j.fix, "directory": str(folder),
+        "files": sorted(o.bundle.contents), "compiled": o.compiled, "steps": len(r.steps), "proved": dict(Counter(p.kind for p in o.proved)),
+        "plans": [
+            {"rank": p.rank, "chosen": p.chosen, "summary": p.summary, "predicted_s": p.predicted_s, "seconds": p.terms, "bytes": p.moved, "tiles": p.tiles,
+             "reason": p.reason} for p in r.plans
+        ],
+    }  # fmt: skip

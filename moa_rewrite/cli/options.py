@@ -60,7 +60,7 @@ OPTIONS = {
     for o in (
         Option(("-m", "--machine"), "NAME", str, "host", "machine file or name (default host: this computer, as detected)"),
         Option(("--target",), "T", _target, None, "c, fortran or cuda (default: cuda for a machine with a GPU, else c)"),
-        Option(("--kernel",), "NAME", str, None, "which kernel of the program (needed when it has several)"),
+        Option(("--kernel",), "NAME", str, None, "which kernel of the program (default: the last)"),
         Option(("--rules",), "FILE", str, None, "also use the rules in FILE (repeatable)"),
         Option(("--without",), "RULE", str, None, "leave a rule out (repeatable)"),
         Option(("--top",), "K", _count, 4, "how many alternatives to keep for the plan table (default 4)"),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 
 from ..errors import MoaError
 from ..report.pretty import expression
 from ..terms import Kernel, Term
 
-USUAL = 1024  # a size nobody gave is judged at this value
-_SMALLER = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1, 3, 5, 7, 9, 0)
+POINTS = 2**30
+_ELEMENTS = 2**22
+_POWERS = tuple(2**k for k in range(20, -1, -1))
 _TRIES = 100_000
 
 
@@ -40,11 +42,14 @@ def names(t: Term) -> frozenset[str]:
     return frozenset().union(*[names(a) for a in t.kids()])
 
 
-def complete(kernel: Kernel, given: Mapping[str, int]) -> dict[str, int]:
-    """A value for every size: the given one, else 1024, else the first that meets the kernel's ``where``. MoaError 754 if none is found."""
+def complete(kernel: Kernel, given: Mapping[str, int], points: int = POINTS) -> dict[str, int]:
+    """A value for every size. Those not given get one power of two: the largest up to 2^20 that keeps the product of all sizes within ``points`` and every
+    array within 2^22 elements; smaller ones where the kernel's ``where`` demands it. MoaError 754 if none is found."""
     check(kernel, given)
     free = [s for s in kernel.sizes if s not in given]
-    for values in itertools.islice(itertools.product((USUAL, *_SMALLER), repeat=len(free)), _TRIES):
+    usual = next(u for u in _POWERS if u == 1 or _fits(kernel, {**dict.fromkeys(free, u), **given}, points))
+    tries = [u for u in (*_POWERS, 3, 5, 7, 9, 0) if u <= max(usual, 9)]
+    for values in itertools.islice(itertools.product(tries, repeat=len(free)), _TRIES):
         sizes = {**given, **dict(zip(free, values, strict=True))}
         if all(holds(w, sizes) for w in kernel.where):
             return {s: sizes[s] for s in kernel.sizes}
@@ -52,3 +57,10 @@ def complete(kernel: Kernel, given: Mapping[str, int]) -> dict[str, int]:
         754, f"no usual sizes meet what kernel {kernel.name} asks for: {', '.join(expression(w) for w in kernel.where)}", file="moarw",
         hint=" ".join(f"-D {s} VALUE" for s in free) or "other values with -D",
     )  # fmt: skip
+
+
+def _fits(kernel: Kernel, sizes: Mapping[str, int], points: int) -> bool:
+    from ..semantics.env import shape_of
+
+    arrays = [math.prod(shape_of(a, sizes)) for a in (*kernel.inputs, *kernel.outputs)]
+    return math.prod(sizes.values()) <= points and max(arrays, default=0) <= _ELEMENTS

@@ -100,7 +100,12 @@ def header(k: Kernel) -> list[str]:
 
 def onf(k: Kernel) -> str:
     """A kernel as indented loops: placement behind each loop that has one, stages with what they keep where they live."""
-    return "\n".join([*header(k), *_statement(k, k.body, 1, frozenset())])
+    return "\n".join([*header(k), *["  " + line for line in loop_lines(k)]])
+
+
+def loop_lines(k: Kernel) -> list[str]:
+    """The loops alone."""
+    return _statement(k, k.body, 0, frozenset())
 
 
 def _statement(k: Kernel, s: Term, depth: int, outside: frozenset[str]) -> list[str]:
