@@ -129,7 +129,8 @@ class Cost:
             lanes = self._lanes(leaf)
             if not b.simd and not b.unroll and ax.trips >= lanes / 2 and (ax.const is None or ax.const % lanes == 0):
                 out.append(self._simd(axis, ax, e, b, leaf))
-            if ax.const is not None and ax.const <= 16 and b.count * ax.const <= 16 and (b.simd == "" or b.vec < 1e9):
+            # reduction loops stay loops (the printer unrolls them); unrolled key axes multiply the independent sums
+            if ax.const is not None and ax.root in leaf.key and b.count * ax.const <= 16:
                 nb = replace(b, unroll=(*b.unroll, (ax.root, ax.const)))
                 vectors = max(1.0, b.vec / lanes)
                 if nb.count * vectors <= self.m.registers:
@@ -221,10 +222,7 @@ class Cost:
         in_registers = accumulates and loop_root in leaf.reduction and cells <= self.m.registers - 3
         cycles = max(arith, loads / 2)
         if accumulates and loop_root in leaf.reduction:  # additions to one cell wait for each other
-            chain = LATENCY
-            for root, t in b.unroll:
-                chain *= t if root in leaf.reduction else 1
-            cycles = max(cycles, chain)
+            cycles = max(cycles, LATENCY)
         if b.simd and b.simd in leaf.reduction:
             cycles = max(arith, loads / 2, LATENCY * vectors)
         if not in_registers:

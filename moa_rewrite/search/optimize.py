@@ -21,7 +21,7 @@ from .egraph import Report
 from .extract import Extractor
 from .form import materialise, packs, rename_axes
 from .gpu import GpuCost, GpuModel
-from .plan import Placement, layouts, placements, statement
+from .plan import layouts, placements, right_nested, statement
 from .problem import Problem, build
 from .structure import Space, loop_axes, saturate
 from .tiles import assignments, refine
@@ -189,21 +189,19 @@ def _distinct(pool: list[_Candidate], keep: int) -> list[_Candidate]:
 def realise(c: _Candidate, rules: RuleSet, gpu: bool) -> tuple[Kernel, list[Step]]:
     """The candidate as a placed kernel, with the steps that follow its form: materialise, structure, place, layout."""
     onf, more = c.space.problem.kernel, c.space.origin
-    target = statement(c.entry.plan, c.space, c.tiles)
+    plan = right_nested(c.entry.plan)
+    target = statement(plan, c.space, c.tiles)
     steps = [*more, *derive(target, onf.body, rules)]
     k = onf
     for s in steps[len(more) :]:
         k = apply_step(k, rules, s)
     assert k.body is target
-    tail = [Step("place", p.path, {"level": p.place}) for p in _placed(c, target, gpu)]
+    level = "grid" if gpu else "core" if c.cost.m.cores > 1 else ""
+    tail = [Step("place", p.path, {"level": p.place}) for p in placements(plan, c.space, c.cost, target, level)]
     tail += [Step("layout", (), {"T": t, "order": tuple(I(x) for x in order)}) for t, order in sorted(layouts(c.entry, c.space).items())]
     for s in tail:
         k = apply_step(k, rules, s)
     return k, [*steps, *tail]
-
-
-def _placed(c: _Candidate, target: Term, gpu: bool) -> list[Placement]:
-    return placements(c.entry.plan, c.space, c.cost, target, "grid" if gpu else "core" if c.cost.m.cores > 1 else "")
 
 
 def _plan(rank: int, c: _Candidate, best: _Candidate) -> Plan:

@@ -30,6 +30,18 @@ def statement(plan: tuple, space: Space, tiles: dict[str, int]) -> Term:
     return t
 
 
+def right_nested(p: tuple) -> tuple:
+    """The plan with its sequences nested to the right, as the materialised form has them; a sequence that opens storage stays one item."""
+    if p[0] == "for":
+        return (*p[:3], right_nested(p[3]))
+    if p[0] == "seq":
+        a, b, shut = p[1:]
+        if a[0] == "seq" and not a[3]:
+            return right_nested(("seq", a[1], ("seq", a[2], b, ()), shut))
+        return ("seq", right_nested(a), right_nested(b), shut)
+    return p
+
+
 @dataclass(frozen=True)
 class Placement:
     path: Path
