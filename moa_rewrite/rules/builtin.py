@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..semantics.types import dtype as type_of
 from ..terms import Kernel, Path, Stage, Term, at, free_axes, ix, put, subterms, writes
 from ..terms import replace as replace_term
-from ..terms.ops import DTYPES, STATEMENTS
+from ..terms.ops import ARGS, DTYPES, STATEMENTS
 from .names import bound_axes, extents, outer_reads
 from .polynomial import is_index, polynomial
 from .rule import RuleError, Value
@@ -82,8 +82,11 @@ def materialise(kernel: Kernel, path: Path, T: str, dtype: str, axes: tuple[Term
         raise RuleError("the position is not a statement's")
     if any(a.op != "axis" for a in axes) or len(set(names)) != len(names) or set(names) != free_axes(e):
         raise RuleError(f"the key axes must be the free axes of the definition, {', '.join(sorted(free_axes(e)))}")
-    if dtype not in DTYPES or type_of(e, kernel) != dtype:
-        raise RuleError(f"the definition is not of type {dtype}")
+    try:
+        if dtype not in DTYPES or type_of(e, kernel) != dtype:
+            raise RuleError(f"the definition is not of type {dtype}")
+    except ValueError as error:
+        raise RuleError(str(error)) from None
     rest = replace_term(s, e, Term("get", T, ix(*axes)))
     if rest is s:
         raise RuleError("the definition does not occur in the statement")
@@ -166,12 +169,26 @@ PARAMS: dict[str, dict[str, type]] = {
 }
 
 
+def well_formed(t: Term) -> bool:
+    """Every operator is in the table and has arguments of the kinds it says."""
+    for u in subterms(t):
+        sig = ARGS.get(u.op)
+        if sig is None or (sig != "*" and len(sig) != len(u.args)):
+            return False
+        kinds = [{"s": str, "i": int}.get(k, Term) for k in sig] if sig != "*" else [Term] * len(u.args)
+        if any(type(a) is not k for a, k in zip(u.args, kinds, strict=True)):
+            return False
+    return True
+
+
 def apply_builtin(name: str, kernel: Kernel, path: Path, params: dict[str, Value]) -> Kernel:
     """Check the params of a builtin and apply it."""
     kinds = PARAMS[name]
     if params.keys() != kinds.keys():
         raise RuleError(f"{name} takes {', '.join(kinds)}, not {', '.join(sorted(params)) or 'nothing'}")
     for p, kind in kinds.items():
-        if type(params[p]) is not kind:
+        value = params[p]
+        items = value if isinstance(value, tuple) else (value,)
+        if type(value) is not kind or not all(well_formed(t) for t in items if isinstance(t, Term)):
             raise RuleError(f"{name}: {p} is no {kind.__name__}")
     return BUILTINS[name](kernel, path, **params)

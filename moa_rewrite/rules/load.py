@@ -148,42 +148,34 @@ def _guard(t: Term, file: str, line: int) -> Term:
 def _check(rule: Rule) -> None:
     """Every operator is known and every variable that a step needs is given by the side it matches or is a param."""
 
-    def fail(code: int, text: str) -> None:
-        raise MoaError(code, f'"{rule.name}": {text}', rule.file, rule.line, 1)
-
     if rule.builtin:
         if rule.name not in PARAMS:
-            fail(408, f"there is no builtin of this name, only {', '.join(PARAMS)}")
-        if rule.params != tuple(PARAMS[rule.name]):
-            fail(408, f"the params of this builtin are {', '.join(PARAMS[rule.name])}")
-        if rule.guards or rule.define:
-            fail(408, "a builtin states its conditions itself")
+            raise MoaError(408, *_place(rule, f"there is no builtin of this name, only {', '.join(PARAMS)}"))
+        if rule.params != tuple(PARAMS[rule.name]) or rule.guards or rule.define:
+            raise MoaError(408, *_place(rule, f"this builtin takes the params {', '.join(PARAMS[rule.name])} and no conditions"))
         return
     assert rule.lhs is not None and rule.rhs is not None
     try:
-        left, right, every = variables(rule.lhs), variables(rule.rhs), rule.variables()
-        for t in (rule.lhs, rule.rhs):
-            for v, kind in variables(t).items():
-                if every[v] != kind:
-                    raise ValueError(f"variable {v} stands for a {kind} and for a {every[v]}")
+        left, right = variables(rule.lhs), variables(rule.rhs)
+        every = variables(Term("pair", rule.lhs, rule.rhs))
     except ValueError as e:
-        fail(404, str(e))
-    given = set(left) | set(rule.params)
-    used = dict(right)
-    for t in (*rule.guards, *[Term("pair", Term("axis", a), d) for a, d in rule.define]):
-        used |= dict.fromkeys(_names(t), "term")
-    for v in used:
-        if v not in given:
-            fail(404, f"variable {v} is not bound by the left side")
+        raise MoaError(404, *_place(rule, str(e))) from None
+    used = [*right, *[v for t in rule.guards for v in _names(t)], *[v for a, t in rule.define for v in (a[1:], *_names(t))]]
     if rule.twoway:
-        for v in left:
-            if v not in right and v not in rule.params:
-                fail(404, f"variable {v} is not bound by the right side")
+        used += [v for v in left if v not in right]
+    for v in used:
+        if v not in rule.params and not (v in left and (v in right or not rule.twoway)):
+            raise MoaError(404, *_place(rule, f"variable {v} is not bound by the {'left' if v not in left else 'right'} side"))
     for p in rule.params:
         if p not in every:
-            fail(404, f"param {p} occurs in neither side")
-    for side, meta in ((rule.lhs, False), (rule.rhs, not rule.twoway)):
-        _operators(rule, side, meta)
+            raise MoaError(404, *_place(rule, f"param {p} occurs in neither side"))
+    _operators(rule, rule.lhs, False)
+    _operators(rule, rule.rhs, not rule.twoway)
+
+
+def _place(rule: Rule, text: str) -> tuple[str, str, int, int]:
+    """Message, file, line and column of an error in a rule."""
+    return f'"{rule.name}": {text}', rule.file, rule.line, 1
 
 
 def _names(t: Term) -> Iterator[str]:
@@ -198,18 +190,14 @@ def _names(t: Term) -> Iterator[str]:
 
 
 def _operators(rule: Rule, t: Term, meta: bool) -> None:
+    """Operators are those of the table with the arguments it says, and on the right side also meta functions."""
     if t.op not in ("var", "seqvar") and t.op not in ARGS and not (meta and t.op in META):
-        what = "function" if t.op in META else "operator"
-        raise MoaError(407, f'"{rule.name}": the {what} {t.op} cannot stand here', rule.file, rule.line, 1, hint=_near(t.op))
+        raise MoaError(407, *_place(rule, f"{'function' if t.op in META else 'operator'} {t.op} cannot stand here"), hint=_near(t.op))
     sig = ARGS.get(t.op, "*")
-    if t.op in ARGS and sig != "*":
-        if len(sig) != len(t.args):
-            raise MoaError(407, f'"{rule.name}": {t.op} takes {len(sig)} arguments, not {len(t.args)}', rule.file, rule.line, 1)
-        for a, kind in zip(t.args, sig, strict=True):
-            if isinstance(a, Term) == (kind in "si"):
-                raise MoaError(407, f'"{rule.name}": argument {a} of {t.op} does not fit', rule.file, rule.line, 1)
+    if sig != "*" and (len(sig) != len(t.args) or any(isinstance(a, Term) == (kind in "si") for a, kind in zip(t.args, sig, strict=True))):
+        raise MoaError(407, *_place(rule, f"these arguments do not fit {t.op}: {', '.join(map(str, t.args))}"))
     if t.op == "ix" and sum(isinstance(a, Term) and a.op == "seqvar" for a in t.args) > 2:
-        raise MoaError(407, f'"{rule.name}": at most two sequence variables in one list', rule.file, rule.line, 1)
+        raise MoaError(407, *_place(rule, "at most two sequence variables in one list"))
     for a in t.kids():
         _operators(rule, a, meta)
 
