@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..data import data_path
 from ..errors import FAULT, MoaError
 
 # no contraction and no fast math: a kernel's values do not depend on what the compiler fuses
@@ -37,7 +38,7 @@ class Compiled:
 def compile_cubin(source: Path, arch: str = "sm_80", flags: tuple[str, ...] = FLAGS) -> Compiled:
     """Device code of a .cu for one architecture, beside it. A warning is an error. MoaError if nvcc is missing or refuses."""
     cubin = source.with_suffix(".cubin")
-    command = ("nvcc", f"-arch={arch}", "-cubin", *flags, "-Xptxas", "-v", "-Werror", "all-warnings", "-Xcompiler", "-Wall,-Werror", "-o", str(cubin), str(source))
+    command = _command(source, cubin, arch, flags, ("-cubin", "-Xptxas", "-v"))
     text = run_nvcc(command)
     if re.search(r"\bwarning\b", text):
         raise MoaError(712, f"nvcc warns about {source.name}", notes=text.splitlines()[:20], exit_code=FAULT)
@@ -47,8 +48,13 @@ def compile_cubin(source: Path, arch: str = "sm_80", flags: tuple[str, ...] = FL
 def compile_host(source: Path, arch: str = "sm_80", flags: tuple[str, ...] = FLAGS) -> Path:
     """The object file of a .cu with its launcher, for linking into a program; warnings of the host compiler are errors too."""
     out = source.with_suffix(".o")
-    run_nvcc(("nvcc", f"-arch={arch}", "-c", *flags, "-Werror", "all-warnings", "-Xcompiler", "-Wall,-Werror", "-o", str(out), str(source)))
+    run_nvcc(_command(source, out, arch, flags, ("-c",)))
     return out
+
+
+def _command(source: Path, out: Path, arch: str, flags: tuple[str, ...], how: tuple[str, ...]) -> tuple[str, ...]:
+    strict = ("-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Werror")
+    return ("nvcc", f"-arch={arch}", *how, *flags, *strict, f"-I{data_path('codegen', 'cuda')}", "-o", str(out), str(source))
 
 
 def run_nvcc(command: tuple[str, ...]) -> str:

@@ -206,7 +206,7 @@ class Library:
         leaked = lib.simt_live() - own
         lib.simt_free_all()
         launches = [self._launch(i) for i in range(lib.simt_launches())]
-        messages = [self._with_line(m) for m in lib.simt_messages().decode().splitlines()]
+        messages = self._with_lines(lib.simt_messages().decode().splitlines())
         return Result(code, results, launches, messages, unwritten, leaked)
 
     def _device(self, a: np.ndarray) -> ctypes.c_void_p:
@@ -223,12 +223,14 @@ class Library:
         plain = {f.name: getattr(s, f.name) for f in fields(Launch) if f.name not in ("kernel", "traffic", "faults")}
         return Launch(kernel=s.kernel.decode(), traffic=traffic, faults=Faults(**{f.name: getattr(s, f.name) for f in fields(Faults)}), **plain)
 
-    def _with_line(self, message: str) -> str:
-        """Replace the address of an access by its source line."""
-        m = re.search(r"site 0x([0-9a-f]+)", message)
-        if not m:
-            return message
+    def _with_lines(self, messages: list[str]) -> list[str]:
+        """Addresses of accesses replaced by their source lines."""
+        sites = sorted({m.group(1) for text in messages for m in re.finditer(r"site 0x([0-9a-f]+)", text)})
+        if not sites:
+            return messages
         maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
         base = min(int(n.split("-")[0], 16) for n in maps if n.endswith(str(self.path.resolve())))
-        where = subprocess.run(["addr2line", "-e", str(self.path), hex(int(m.group(1), 16) - base - 1)], capture_output=True, text=True, check=False).stdout
-        return message.replace(m.group(0), where.strip().rsplit("/", 1)[-1] or m.group(0))
+        offsets = [hex(int(s, 16) - base - 1) for s in sites]
+        found = subprocess.run(["addr2line", "-e", str(self.path), *offsets], capture_output=True, text=True, check=False).stdout.splitlines()
+        line = {f"0x{s}": f.rsplit("/", 1)[-1] for s, f in zip(sites, found, strict=True)}
+        return [re.sub(r"site (0x[0-9a-f]+)", lambda m: line[m.group(1)], text) for text in messages]
