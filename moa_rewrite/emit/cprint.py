@@ -354,16 +354,25 @@ def tile_end(body: tuple[Node, ...], k: int, p: LoopProgram) -> int:
     n = body[k]
     if not isinstance(n, Declare) or not p.buffers[n.buffer].shape or p.buffers[n.buffer].space != "register":
         return 0
-    end = k + 1
+    end, own = k + 1, {n.buffer}
     for j in range(k + 1, len(body)):
         inside = tuple(nodes((body[j],)))
-        if any((isinstance(u, Store | Update) and u.buffer == n.buffer) or any(n.buffer in reads(e) for e in expressions(u)) for u in inside):
+        if any((isinstance(u, Store | Update) and u.buffer in own) or any(own & reads(e) for e in expressions(u)) for u in inside):
             end = j + 1
+        if isinstance(here := body[j], Declare):
+            if p.buffers[here.buffer].space != "register":
+                break
+            own.add(here.buffer)
     tile = tuple(nodes(body[k:end]))
-    if any(isinstance(u, Loop) and u.kind in ("simd", "unroll") and u.trip is None for u in tile):
+    own = {u.buffer for u in tile if isinstance(u, Declare)}
+    if any(isinstance(u, Loop) and u.kind == "simd" and u.trip is None and _updates(u, n.buffer) for u in tile):
         return 0
     scalars = {u.buffer for u in tile if isinstance(u, Store | Update) and not p.buffers[u.buffer].shape}
-    return 0 if scalars else end
+    return 0 if scalars - own else end
+
+
+def _updates(u: Loop, buffer: str) -> bool:
+    return any(isinstance(v, Update) and v.buffer == buffer for v in u.body)
 
 
 def sizes_in(t: Term) -> set[str]:

@@ -55,7 +55,7 @@ def rejoin(kernel: Kernel) -> tuple[Term, list[str]]:
             s = split(d)
             if s is None or (s[0], s[2]) != (x, y) or place != "seq" or place_y != "seq":
                 continue
-            extent = _whole(count, part, x, s[1])  # type: ignore[arg-type]
+            extent = whole_extent(count, part, x, s[1])  # type: ignore[arg-type]
             if extent is not None and not needs(free_axes(body), a) & {x, y}:  # type: ignore[arg-type]
                 line = f"{x}, {y} as {a}"
                 if line not in lines:
@@ -66,7 +66,7 @@ def rejoin(kernel: Kernel) -> tuple[Term, list[str]]:
     return walk(kernel.body), lines
 
 
-def _whole(count: Term, part: Term, x: str, t: int) -> Term | None:
+def whole_extent(count: Term, part: Term, x: str, t: int) -> Term | None:
     """e when the extents of a lifted pair are ceil(e / t) and min(t, e - x*t)."""
     top, others = bounded(part)
     rest = [o for o in others if o.op == "sub" and fold(o.kids()[1]) == fold(Term("mul", axis(x), I(t)))]

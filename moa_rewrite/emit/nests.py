@@ -1,0 +1,345 @@
+"""Perfect nests down to one emission: constant-trip versions, register accumulation, reductions on lanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ..terms import I, Term, axis, free_axes, get
+from .context import BYTES, MOST_UNROLLED, NOT_SUMMED, Body, Context, Ctx, neutral
+from .fold import bounded, const, fold, interval, nonneg
+from .loops import Declare, If, Let, Loop, Node, Store, Update
+from .storage import whole_extent
+
+TILE_VECTORS = 32  # most accumulators of a tile, in vectors of LANE_BYTES
+LANE_BYTES = 32
+MOST_LANES = 128
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Perfectly nested loops down to one emission."""
+
+    loops: tuple[Term, ...]
+    emit: Term
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``trips``: loops that run with a constant trip count. ``late``: for a lane axis that computes with its full trip count although the
+    tile may be partial, the tests that say whether it is full: only what leaves the registers is cut to the extent."""
+
+    trips: dict[str, int] = field(default_factory=dict)
+    late: dict[str, tuple[Term, ...]] = field(default_factory=dict)
+
+
+class Nests(Context):
+    def emission(self, t: Term, ctx: Ctx) -> list[Node]:
+        """An emission that no reduction loop directly around it accumulates."""
+        m, x, at, e = t.args
+        buffer, where, value = self.array_of[str(x)], self.index(str(x), at), self.expr(fold(e))  # type: ignore[arg-type]
+        if m == "rescale":
+            return [Update("mul", buffer, where, value)]
+        if m == "once" or (m != "assign" and self.is_direct(t, ctx)):
+            return [Store(buffer, where, value)]
+        self.needs_init.add(str(x))
+        return [Store(buffer, where, value) if m == "assign" else Update(str(m), buffer, where, value)]
+
+    def chain(self, t: Term) -> Chain | None:
+        """The loops from t down when there is nothing else around one emission."""
+        out = []
+        while t.op == "for":
+            out.append(t)
+            t = t.args[3]  # type: ignore[assignment]
+        return Chain(tuple(out), t) if t.op == "emit" else None
+
+    def nest(self, chain: Chain, ctx: Ctx) -> list[Node]:
+        """A chain: loops that the full-tile tests depend on, then its versions."""
+        if self.varies(chain):
+            rest = Chain(chain.loops[1:], chain.emit)
+            return self.loop(chain.loops[0], ctx, lambda c: self.nest(rest, c) if rest.loops else self.emission(chain.emit, c))
+        return self.versions(chain, ctx)
+
+    def varies(self, chain: Chain) -> bool:
+        """Whether the first loop must be made before the full-tile tests of the others can stand outside."""
+        first, *rest = chain.loops
+        if first.args[2] in ("core", "grid", "block"):
+            return True
+        a = self.bases(str(first.args[0]))
+        return any(a & self.deps(f) for f in rest if f.args[2] in ("simd", "unroll") and not self.lane_split(chain, f))
+
+    def deps(self, f: Term) -> frozenset[str]:
+        """The loop axes that the extent of a loop depends on."""
+        return self.k.base_axes(free_axes(f.args[1]))  # type: ignore[arg-type]
+
+    # --- versions ---
+
+    def versions(self, chain: Chain, ctx: Ctx) -> list[Node]:
+        """The chain with constant trip counts where all its placed loops are full, and with those that need no test elsewhere."""
+        plan = Plan()
+        tests: dict[str, list[Term]] = {"simd": [], "unroll": []}
+        tested: dict[str, dict[str, int]] = {"simd": {}, "unroll": {}}
+        for f in chain.loops:
+            a, place = str(f.args[0]), str(f.args[2])
+            if place not in tests or self.lane_split(chain, f):
+                continue
+            top, others = bounded(f.args[1])  # type: ignore[arg-type]
+            if top is None or top > (MOST_UNROLLED if place == "unroll" else MOST_LANES):
+                continue
+            need = [Term("le", I(top), o) for o in others if not self.certain(top, o)]
+            if need and place == "simd" and self.padded(chain.emit.args[3], a, top):  # type: ignore[arg-type]
+                if self.padded(get(str(chain.emit.args[1]), *chain.emit.args[2].args), a, top):  # type: ignore
+                    self.note("pad-lanes", f"{a}: all {top} lanes compute, in storage of {top} lanes")
+                    need = []
+                elif self.in_tile(chain, f):
+                    self.note("pad-lanes", f"{a}: all {top} lanes compute, those in range are stored")
+                    plan.late[a], need = tuple(map(self.expr, need)), []
+            if need:
+                tests[place] += map(self.expr, need)
+                tested[place][a] = top
+            else:
+                plan.trips[a] = top
+        lanes = replace(plan, trips={**plan.trips, **tested["simd"]})
+        full = replace(plan, trips={**lanes.trips, **tested["unroll"]})
+        other = self.accumulate(chain, ctx, plan)
+        if tests["simd"] and tests["unroll"]:
+            other = self.when(tests["simd"], self.accumulate(chain, ctx, lanes), other)
+        return self.when(tests["simd"] + tests["unroll"], self.accumulate(chain, ctx, full), other) if tested["simd"] or tested["unroll"] else other
+
+    def when(self, tests: list[Term], then: list[Node], other: list[Node]) -> list[Node]:
+        cond = tests[0]
+        for t in tests[1:]:
+            cond = Term("and", cond, t)
+        self.note("full-tile", f"constant trip counts where {cond}")
+        return [If(cond, tuple(then), tuple(other))]
+
+    def certain(self, top: int, other: Term) -> bool:
+        """Whether ``top <= other`` whatever the sizes and the iteration."""
+        low, _ = interval(other, self.extents)
+        if low is not None and low >= top:
+            return True
+        # n - i.o*T >= T for every i.o < ceil(n/T) when T divides n
+        if other.op == "sub" and (n := const(other.kids()[0])) is not None:
+            _, hi = interval(other.kids()[1], self.extents)
+            return hi is not None and n - hi >= top
+        return False
+
+    def padded(self, e: Term, a: str, lanes: int) -> bool:
+        """Whether an expression may be computed on lanes of axis a beyond its extent: a indexes nothing but the last axis, of extent ``lanes``,
+        of local storage, and no integer arithmetic uses what is read there."""
+        if e.op == "get":
+            name = str(e.args[0])
+            at = e.args[1].args  # type: ignore[union-attr]
+            layout = self.layouts.get(name)
+            if layout is None:
+                return not any(a in self.k.base_axes(free_axes(i)) for i in at)  # type: ignore[arg-type]
+            if any(s.op == "get" or not self.padded(s, a, lanes) for i in at for s in [i] if isinstance(s, Term) and _reads_any(s)):
+                return False
+            index = layout.index(at)  # type: ignore[arg-type]
+            uses = [n for n, i in enumerate(index) if a in self.k.base_axes(free_axes(i))]
+            if not uses:
+                return True
+            floats = self.types[name] in ("f32", "f64")
+            return floats and uses == [len(index) - 1] and index[-1] == axis(a) and layout.shape[-1] == I(lanes)
+        return all(self.padded(k, a, lanes) for k in e.kids())
+
+    def in_tile(self, chain: Chain, f: Term) -> bool:
+        """Whether a loop of a chain will be one over accumulators."""
+        keys = self.k.base_axes(free_axes(chain.emit.args[2]))  # type: ignore[arg-type]
+        if chain.emit.args[0] in NOT_SUMMED:
+            return False
+        trips = {str(g.args[0]): 1 for g in chain.loops}
+        for n in range(len(chain.loops)):
+            loops = list(chain.loops[n:])
+            if all(self.is_key(str(g.args[0]), keys) for g in loops):
+                return False
+            split = self.register_tile(loops, keys, trips)
+            if split is not None:
+                return f in split[2]
+        return False
+
+    # --- accumulation ---
+
+    def accumulate(self, chain: Chain, ctx: Ctx, plan: Plan) -> list[Node]:
+        """A chain with given constant trip counts; the accumulation rule where it applies."""
+        loops, e = list(chain.loops), chain.emit
+        keys = self.k.base_axes(free_axes(e.args[2]))  # type: ignore[arg-type]
+        if e.args[0] in NOT_SUMMED or all(self.is_key(str(f.args[0]), keys) for f in loops):
+            return self.over(loops, ctx, lambda c: self.emission(e, c), plan.trips)
+        split = self.register_tile(loops, keys, plan.trips)
+        if split is None:
+            first, rest = loops[0], Chain(tuple(loops[1:]), e)
+            trip = plan.trips.get(str(first.args[0]))
+            return self.loop(first, ctx, lambda c: self.accumulate(rest, c, plan) if rest.loops else self.emission(e, c), trip=trip)
+        outer, reductions, tile = split
+        if outer:
+            rest = Chain((*outer[1:], *reductions, *tile), e)
+            kind = "seq" if outer[0].args[2] == "unroll" else ""
+            return self.loop(outer[0], ctx, lambda c: self.accumulate(rest, c, plan), kind=kind)
+        return (not tile and self.lanes(reductions, e, ctx)) or self.tile(reductions, tile, e, ctx, plan)
+
+    def over(self, loops: list[Term], ctx: Ctx, leaf: Body, trips: dict[str, int], unroll: int = 0) -> list[Node]:
+        """Nested loops around a leaf; ``unroll`` is for the innermost."""
+        if not loops:
+            return leaf(ctx)
+        f, last = loops[0], len(loops) == 1
+        return self.loop(f, ctx, lambda c: self.over(loops[1:], c, leaf, trips, unroll), trip=trips.get(str(f.args[0])), unroll=unroll if last else 0)
+
+    def register_tile(self, loops: list[Term], keys: frozenset[str], trips: dict[str, int]) -> tuple[list[Term], list[Term], list[Term]] | None:
+        """(loops to put outside, reduction loops, loops over accumulators) when the whole chain is one accumulation.
+
+        None when its first loop is not part of one.
+        """
+        reductions = [f for f in loops if not self.is_key(str(f.args[0]), keys)]
+        cells = [f for f in loops if f not in reductions]
+        if any(f.args[2] not in ("unroll", "simd") for f in cells) or any(f.args[2] in ("core", "grid", "block") for f in loops):
+            return None
+        for n, f in enumerate(loops):  # an extent may only depend on what stays outside it
+            for g in loops[:n]:
+                moved = (f in reductions) != (g in reductions)
+                if moved and self.bases(str(g.args[0])) & self.deps(f):
+                    return None
+        ty = self.types[str(_emission(loops[-1]).args[1])]
+        outer: list[Term] = []
+        rows: list[Term] = []
+        lanes: list[Term] = []
+        vectors = 1
+        for f in cells:
+            if f.args[2] == "simd":
+                top = bounded(f.args[1])[0]  # type: ignore[arg-type]
+                if top is None or top > MOST_LANES:
+                    return None
+                vectors *= -(-top * BYTES[ty] // LANE_BYTES)
+                lanes.append(f)
+        for f in reversed([f for f in cells if f.args[2] == "unroll"]):
+            top = bounded(f.args[1])[0] if str(f.args[0]) in trips else None  # type: ignore[arg-type]
+            if top is None or vectors * top > TILE_VECTORS:
+                outer.insert(0, f)
+            else:
+                vectors *= top
+                rows.insert(0, f)
+        return outer, reductions, rows + lanes
+
+    def tile(self, reductions: list[Term], tile: list[Term], e: Term, ctx: Ctx, plan: Plan) -> list[Node]:
+        """Accumulators for the cells of a tile, the reduction loops around their updates, and the flush."""
+        m, x, _, value = e.args
+        x, m = str(x), str(m)
+        shape = tuple(I(bounded(f.args[1])[0]) for f in tile)  # type: ignore[arg-type]
+        acc = self.new_buffer("acc", self.types[x], shape, "register", f"partial {m} for {x}")
+        cell = tuple(axis(self.names.of("axis", str(f.args[0]))) for f in tile)
+        self.note("accumulate", f"{x}: over {', '.join(str(f.args[0]) for f in reductions)} in {acc.name}[{', '.join(map(str, shape))}]")
+        start = self.over(tile, ctx, lambda c: [Store(acc.name, cell, neutral(m, acc.dtype))], plan.trips)
+        full = all(str(f.args[0]) in plan.trips for f in tile)
+
+        def inside(c: Ctx) -> list[Node]:
+            return self.over(tile, c, lambda d: [Update(m, acc.name, cell, self.expr(fold(value)))], plan.trips)  # type: ignore[arg-type]
+
+        main = self.over([_as_seq(f) if tile else f for f in reductions], ctx, inside, plan.trips, self.options.unroll if full else 0)
+        if not tile:
+            main = [_with_reduce(n, m, acc.name) for n in main]
+        flush = self.flush(e, get(acc.name, *cell), tile, ctx, plan)
+        return [Declare(acc.name), *start, *main, *flush]
+
+    def flush(self, e: Term, part: Term, tile: list[Term], ctx: Ctx, plan: Plan) -> list[Node]:
+        """What was accumulated goes to its cells."""
+        m, x, at, _ = e.args
+        direct = self.is_direct(e, ctx)
+        if not direct:
+            self.needs_init.add(str(x))
+
+        def leaf(c: Ctx) -> list[Node]:
+            buffer, where = self.array_of[str(x)], self.index(str(x), at)  # type: ignore[arg-type]
+            return [Store(buffer, where, part) if direct else Update(str(m), buffer, where, part)]
+
+        late = [t for f in tile for t in plan.late.get(str(f.args[0]), ())]
+        full = self.over(tile, ctx, leaf, plan.trips)
+        if not late:
+            return full
+        return self.when(late, full, self.over(tile, ctx, leaf, {a: n for a, n in plan.trips.items() if a not in plan.late}))
+
+    # --- reductions on lanes ---
+
+    def lane_split(self, chain: Chain, f: Term) -> bool:
+        """Whether f is the lane part of a split reduction, whose partial tile is handled by ``lanes``."""
+        keys = self.k.base_axes(free_axes(chain.emit.args[2]))  # type: ignore[arg-type]
+        n = chain.loops.index(f)
+        if f.args[2] != "simd" or self.is_key(str(f.args[0]), keys) or chain.emit.args[0] in NOT_SUMMED or n + 1 != len(chain.loops) or n == 0:
+            return False
+        return self.split_extent(chain.loops[n - 1], f) is not None
+
+    def split_extent(self, x: Term, y: Term) -> tuple[Term, int] | None:
+        """(e, T) when loops x and y have the extents ceil(e/T) and min(T, e - x*T)."""
+        top, _ = bounded(y.args[1])  # type: ignore[arg-type]
+        if top is None or top > MOST_LANES:
+            return None
+        e = whole_extent(x.args[1], y.args[1], str(x.args[0]), top)  # type: ignore[arg-type]
+        return None if e is None else (e, top)
+
+    def lanes(self, reductions: list[Term], e: Term, ctx: Ctx) -> list[Node]:
+        """One partial result per lane of an innermost simd reduction, added up pairwise at the end; [] where the loops do not allow it."""
+        *outer, y = reductions
+        top, others = bounded(y.args[1])  # type: ignore[arg-type]
+        split = self.split_extent(outer[-1], y) if outer else None
+        if y.args[2] != "simd" or top is None or top > MOST_LANES or top & (top - 1) or (others and split is None):
+            return []
+        m, x, _, value = e.args
+        m, ty = str(m), self.types[str(x)]
+        acc = self.new_buffer("acc", ty, (I(top),), "register", f"partial {m} for {x}, one per lane")
+        total = self.new_buffer("total", ty, (), "register", f"{m} for {x}")
+        lane = axis(self.names.of("axis", str(y.args[0])))
+        self.note("lanes", f"{x}: over {', '.join(str(f.args[0]) for f in reductions)} in {acc.name}[{top}]")
+
+        def update(buffer: str, *at: Term) -> Body:
+            return lambda c: [Update(m, buffer, at, self.expr(fold(value)))]  # type: ignore[arg-type]
+
+        if split is None:
+            main = self.over(list(map(_as_seq, outer)), ctx, lambda c: self.loop(y, c, update(acc.name, lane), trip=top), {}, self.options.unroll)
+        else:
+            extent, _ = split
+            *outer, part = outer
+            tiles = Term("idiv", extent, I(top))
+            all_full = Term("for", part.args[0], tiles, "seq", part.args[3])
+
+            def both(c: Ctx) -> list[Node]:
+                full = self.loop(all_full, c, lambda d: self.loop(y, d, update(acc.name, lane), trip=top), unroll=self.options.unroll)
+                inner, lets = self.bind(str(part.args[0]), c)
+                rest = Term("for", y.args[0], Term("sub", extent, Term("mul", tiles, I(top))), "seq", y.args[3])
+                cond = Term("lt", Term("mul", tiles, I(top)), extent)
+                if not nonneg(extent):
+                    cond = Term("and", Term("lt", I(0), extent), cond)
+                this = Let(self.names.of("axis", str(part.args[0])), self.expr(fold(tiles)))
+                return [*full, If(self.expr(fold(cond)), (this, *lets, *self.loop(rest, inner, update(total.name))))]
+
+            main = self.over(list(map(_as_seq, outer)), ctx, both, {})
+        start: list[Node] = [
+            Declare(acc.name), Declare(total.name), Loop(str(lane.args[0]), I(top), "simd", (Store(acc.name, (lane,), neutral(m, ty)),), top),
+            Store(total.name, (), neutral(m, ty)),
+        ]  # fmt: skip
+        pairs: list[Node] = []
+        width = top // 2
+        while width:
+            other = get(acc.name, fold(Term("add", lane, I(width))))
+            pairs.append(Loop(str(lane.args[0]), I(width), "simd", (Update(m, acc.name, (lane,), other),), width))
+            width //= 2
+        return [*start, *main, *pairs, Update(m, total.name, (), get(acc.name, I(0))), *self.flush(e, get(total.name), [], ctx, Plan())]
+
+
+def _reads_any(t: Term) -> bool:
+    return t.op == "get" or any(map(_reads_any, t.kids()))
+
+
+def _emission(t: Term) -> Term:
+    while t.op == "for":
+        t = t.args[3]  # type: ignore[assignment]
+    return t
+
+
+def _as_seq(f: Term) -> Term:
+    return Term("for", f.args[0], f.args[1], "seq", f.args[3])
+
+
+def _with_reduce(n: Node, monoid: str, acc: str) -> Node:
+    """The simd loops of a reduction told that they accumulate into ``acc``."""
+    if isinstance(n, Loop):
+        body = tuple(_with_reduce(b, monoid, acc) for b in n.body)
+        return replace(n, body=body, unroll=0, reduces=((monoid, acc),)) if n.kind == "simd" else replace(n, body=body)
+    return n
