@@ -91,8 +91,8 @@ class _Expand:
         rel = [p[len(top) :] for p in g.where]
         chain = self._chain(tile, rel)
         s_axes = self.k.base_axes(free_axes(g.s))
-        s_loops = [f for f in chain if f.args[0] in s_axes]
-        key_loops = [f for f in s_loops if f.args[0] in g.keys]
+        s_loops = [f for f in chain if self._over(f, s_axes)]
+        key_loops = [f for f in s_loops if self._over(f, g.keys)]
 
         named = sorted(free_axes(g.s), key=lambda a: self._order(a))
         key_axes = [a for a in named if self.k.base_axes(frozenset([a])) <= g.keys]
@@ -124,9 +124,9 @@ class _Expand:
             if str(x) not in done:
                 done.add(str(x))
                 x_axes = self.k.base_axes(free_axes(where))
-                steps.append(_nest([f for f in self._loops_to(tile, r) if f.args[0] in x_axes], Term("emit", "rescale", x, where, cell(al))))
+                steps.append(_nest([f for f in self._loops_to(tile, r) if self._over(f, x_axes)], Term("emit", "rescale", x, where, cell(al))))
         opened = [mt, mn, sh, al]
-        once_each = len(rel) == 1 and all(f.args[0] in s_axes for f in self._loops_to(tile, rel[0]))
+        once_each = len(rel) == 1 and all(self._over(f, s_axes) for f in self._loops_to(tile, rel[0]))
         own = self._own_stage(top)
         if once_each:
             how = "inline"
@@ -169,10 +169,14 @@ class _Expand:
         best, q = p, p
         while q and at(body, q[:-1]).op == "for":
             q = q[:-1]
-            name, _, place, _ = at(body, q).args
-            if name not in self._all_keys() or place in ("unroll", "simd", "block"):
+            f = at(body, q)
+            if not self._over(f, self._all_keys()) or f.args[2] in ("unroll", "simd", "block"):
                 best = q
         return best
+
+    def _over(self, loop: Term, axes: frozenset[str]) -> bool:
+        """Whether a loop runs over one of the base axes; a loop over a lifted axis runs over its parts."""
+        return bool(self.k.base_axes(frozenset([str(loop.args[0])])) & axes)
 
     def _all_keys(self) -> frozenset[str]:
         t = at(self.k.body, self.g.where[0])
@@ -229,7 +233,7 @@ class _Expand:
         keys = self._all_keys()
         for n in range(start, len(top)):
             u = at(body, top[:n])
-            if u.op == "for" and u.args[0] not in keys:
+            if u.op == "for" and not self._over(u, keys):
                 return top[:n]
             path = top[: n + 1]
         return path
