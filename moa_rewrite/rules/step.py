@@ -137,9 +137,9 @@ def step_from_json(data: Mapping[str, Any]) -> Step:
             return parse_term(v["term"])
         raise RuleError(f"not a value: {v!r}")
 
-    if data.keys() != {"rule", "path", "subst", "forward"} or type(data["forward"]) is not bool:
+    if data.keys() != {"rule", "path", "subst", "forward"} or type(data["forward"]) is not bool or not isinstance(data["rule"], str):
         raise RuleError("not a step")
-    if not all(type(k) is int and k >= 0 for k in data["path"]):
+    if not isinstance(data["path"], list) or not all(type(k) is int and k >= 0 for k in data["path"]):
         raise RuleError("not a position")
     try:
         subst = {str(k): value(v) for k, v in data["subst"].items()}
@@ -149,5 +149,5 @@ def step_from_json(data: Mapping[str, Any]) -> Step:
         if type(e).__module__.startswith("lark"):
             raise RuleError("not a term") from None
         raise
-    return Step(str(data["rule"]), tuple(data["path"]), subst, data["forward"])
+    return Step(data["rule"], tuple(data["path"]), subst, data["forward"])
 
