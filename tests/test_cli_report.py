@@ -67,6 +67,8 @@ def test_a_formula_names_what_occurs_twice() -> None:
         ("pow(a + b, 2)", "(a + b)^2"),
         ('cast("f32", n)', "f32(n)"),
         ("(n + 7) // 8", "ceil(n / 8)"),
+        ("(n + 64 - 1) // 64", "ceil(n / 64)"),
+        ("(n + m + 7) // 8 * 2", "ceil((n + m) / 8) * 2"),
         ("(n + 7) // 9", "(n + 7) // 9"),
         ('psi(<@i>, red("add", 1, "k", m, arr("A")))', "(sum[axis 1] A)[i]"),
         ("n % 4", "n mod 4"),

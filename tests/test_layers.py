@@ -35,7 +35,7 @@ def offences(root: Path) -> list[str]:
     out = []
     for path in sorted((root / "moa_rewrite").rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
-        stage = parts[1]
+        stage = "cli" if parts[1] == "__main__" else parts[1]
         for line, target in imports(path, parts[:-1]):
             if target in FREE or target == "__version__":
                 continue

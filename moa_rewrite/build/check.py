@@ -21,21 +21,26 @@ class Verdict:
     text: str
 
 
-def verify(result: np.ndarray, reference: np.ndarray, bound: float) -> Verdict:
-    """Whether every cell is within ``bound`` (absolute) of the reference; shapes must agree, NaN and infinities must stand in the same cells."""
+def verify(result: np.ndarray, reference: np.ndarray, bound: float | np.ndarray) -> Verdict:
+    """Whether every cell is within its ``bound`` (absolute; one for all, or an array) of the reference; shapes must agree, NaN and infinities must stand in
+    the same cells. The cell shown is the one worst in proportion to its bound."""
+    limit = np.broadcast_to(np.asarray(bound, np.float64), reference.shape)
     if result.shape != reference.shape:
-        return Verdict(False, float("inf"), bound, (), f"shape {result.shape}, reference {reference.shape}")
+        return Verdict(False, float("inf"), 0.0, (), f"shape {result.shape}, reference {reference.shape}")
     if result.size == 0:
-        return Verdict(True, 0.0, bound, (), "empty")
+        return Verdict(True, 0.0, 0.0, (), "empty")
     r, s = result.astype(np.float64), reference.astype(np.float64)
     same = (r == s) | (np.isnan(r) & np.isnan(s))
     with np.errstate(invalid="ignore"):
         d = np.where(same, 0.0, np.abs(r - s))
     d = np.where(np.isnan(d), np.inf, d)
-    at = np.unravel_index(int(np.argmax(d)), d.shape)
-    error = float(d[at])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(d == 0, 0.0, np.where(np.isinf(d), np.inf, d / limit))
+    at = np.unravel_index(int(np.argmax(share)), d.shape)
+    error, most = float(d[at]), float(limit[at])
     where = tuple(int(i) for i in at)
-    return Verdict(error <= bound, error, bound, where, f"largest error {error:.3g} at {list(where)}: {r[at]!r}, reference {s[at]!r} (bound {bound:.3g})")
+    text = f"error {error:.3g} at {list(where)}: {float(r[at])!r}, reference {float(s[at])!r} (bound {most:.3g})"
+    return Verdict(bool((d <= limit).all()), error, most, where, text)
 
 
 @dataclass(frozen=True)

@@ -127,11 +127,14 @@ def certified(j: Job, result: Result, stem: str | None = None, progress: Progres
     MoaError with exit code 2 if an obligation is refuted, 3 if one stays undecided."""
     from ..proof.certificate import dump, to_json
     from ..proof.certify import certify, discharge
+    from ..proof.checker import replay
 
     say = progress.say if progress else lambda text: None
     say("proving")
     start = time.perf_counter()
-    proved = discharge(result.kernel, result.dnf, limits(j))
+    end = replay(j.kernel, result.steps, j.rules)
+    assert end.onf == result.kernel, "the derivation does not end in the plan"
+    proved = discharge(end.onf, end.dnf, limits(j))
     prove_s = time.perf_counter() - start
     say("writing and compiling")
     name = stem or j.kernel.name

@@ -1,16 +1,139 @@
-"""``moarw run``."""
+"""``moarw run PATH``: compile a program or a bundle, run it, compare with the reference interpreter, print error, time and memory."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from . import options
+from ..errors import OK, REFUTED, MoaError
+from . import bundle, check, options, pipeline, sizes
+
+if TYPE_CHECKING:
+    from ..terms import Kernel
+    from .trial import Arrays, Ran
+
+ALL = 2**26  # compare every row when the product of all sizes is at most this
+ROWS = 64  # otherwise about so many
+EMULATED = 2**16  # product of all sizes by default when CUDA is emulated
 
 
 def arguments(p: argparse.ArgumentParser) -> None:
-    p.add_argument("file", metavar="FILE")
-    options.add(p)
+    p.add_argument("file", metavar="PATH", help="a program (.moa), which is optimized first, or the directory of a bundle")
+    p.add_argument("--input", metavar="NAME=FILE", action="append", default=[], help="an input from a .npy file; others are random (repeatable)")
+    p.add_argument("--output", metavar="NAME=FILE", action="append", default=[], help="write an output to a .npy file (repeatable)")
+    pipeline.arguments(p, "threads", "repeat", "json")
 
 
 def run(args: argparse.Namespace) -> int:
-    raise NotImplementedError
+    from . import trial
+
+    b, kernel = (opened if Path(args.file).is_dir() else made)(args)
+    about = b.manifest
+    outputs = trial.split(args.output, "--output", {o.name: o for o in kernel.outputs})
+    given = trial.read_arrays(args.input, kernel)
+    at = sizes_of_run(kernel, args, about, given)
+    arrays = trial.random_arrays(kernel, at, given, args.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        if about["target"] == "cuda":
+            ran = trial.emulated(b.contents, about, kernel, at, arrays, Path(folder))
+        else:
+            threads = args.threads or len(os.sched_getaffinity(0))
+            ran = trial.native(b.contents, about, kernel, at, arrays, Path(folder), threads, args.repeat)
+    for name, path in outputs:
+        save(path, ran.outputs[name])
+    found = compare(kernel, arrays, at, ran)
+    ok = all(v["ok"] for v in found)
+    result = {"kernel": kernel.name, "machine": about["machine"], "target": about["target"], "sizes": at, "ok": ok, "outputs": found, "threads": ran.threads,
+              "median_s": ran.times.median if ran.times else None, "best_s": ran.times.best if ran.times else None,
+              "worst_s": ran.times.worst if ran.times else None, "calls": ran.times.calls if ran.times else None, "extra_bytes": ran.extra,
+              "note": ran.note, "seed": args.seed}  # fmt: skip
+    print(json.dumps(result, indent=1) if args.json else text(result, sorted(given)))
+    return OK if ok else REFUTED
+
+
+def made(args: argparse.Namespace) -> tuple[bundle.Bundle, Kernel]:
+    """Optimize a program first. What cost is judged at are the sizes of the run."""
+    j = pipeline.job(args)
+    done = pipeline.certified(j, pipeline.search(j, args), progress=pipeline.Progress(args))
+    return done.bundle, j.kernel
+
+
+def opened(args: argparse.Namespace) -> tuple[bundle.Bundle, Kernel]:
+    """A bundle from disk, whose program is elaborated again from the certificate's text."""
+    b = bundle.read(Path(args.file))
+    kernel, why = check.elaborated(b.certificate)
+    if kernel is None:
+        raise MoaError(757, f"{args.file}: {why or 'the certificate has no source'}", file="moarw")
+    return b, kernel
+
+
+def sizes_of_run(kernel: Kernel, args: argparse.Namespace, about: Mapping[str, Any], given: Arrays) -> dict[str, int]:
+    """From -D, the compiled-in sizes and the shapes of given inputs, which must agree; the rest as usual."""
+    from .trial import sizes_of
+
+    known: dict[str, int] = {}
+    place: dict[str, str] = {}
+    sources = [(options.integers(args.define, "-D"), "-D"), (options.integers(args.fix, "--fix"), "--fix"), (about["sizes"]["fixed"], "compiled in")]
+    shapes = sizes_of(kernel, given)
+    for name, value, where in [*[(n, v, w) for values, w in sources for n, v in values.items()], *[(n, v, w) for n, (v, w) in shapes.items()]]:
+        if known.setdefault(name, value) != value:
+            raise MoaError(758, f"size {name} is {known[name]} ({place[name]}) and {value} ({where})", file="moarw")
+        place.setdefault(name, where)
+    return sizes.complete(kernel, known, EMULATED if about["target"] == "cuda" else sizes.POINTS)
+
+
+def compare(kernel: Kernel, arrays: Arrays, at: Mapping[str, int], ran: Ran) -> list[dict[str, Any]]:
+    """Each output against the reference interpreter, on all rows or, for large sizes, a sample of them."""
+    import numpy as np
+
+    from .. import rules
+    from ..build import verify
+    from ..semantics import reference
+
+    normal, _ = rules.psi_normalise(kernel, rules.load())
+    sample = None if math.prod(at.values()) <= ALL else ROWS
+    out = []
+    for name, wanted in reference(normal, arrays, at, sample).items():
+        got = ran.outputs[name] if wanted.points is None else ran.outputs[name][np.ix_(*wanted.points)]
+        v = verify(got, wanted.value, wanted.bound)
+        out.append({"name": name, "ok": v.ok, "error": v.error, "bound": v.bound, "cells": int(got.size), "of": int(ran.outputs[name].size), "text": v.text})
+    return out
+
+
+def save(path: str, value: Any) -> None:
+    """Write a .npy file, whole or not at all."""
+    import io
+
+    import numpy as np
+
+    from . import files
+
+    data = io.BytesIO()
+    np.save(data, value)
+    files.write_all(Path(path).resolve().parent, {Path(path).name: data.getvalue()})
+
+
+def text(r: Mapping[str, Any], given: list[str]) -> str:
+    from ..report import units
+    from ..report.table import labelled, paint
+
+    rows: list[tuple[str, str]] = [
+        ("kernel", f"{r['kernel']} for {r['machine']}, {r['target']}, at {' '.join(f'{n} = {v}' for n, v in r['sizes'].items())}"),
+        ("inputs", f"{', '.join(given)} given, the others random" if given else f"random, seed {r['seed']}"),
+    ]
+    for o in r["outputs"]:
+        share = "all cells" if o["cells"] == o["of"] else f"{o['cells']:,} of {o['of']:,} cells"
+        word = paint("within its bound", "green") if o["ok"] else paint("OUTSIDE its bound", "red")
+        rows.append((o["name"], f"{word}: {o['text']}, {share} compared"))
+    if r["median_s"] is not None:
+        spread = f"median of {r['calls']}, {units.seconds(r['best_s'])} to {units.seconds(r['worst_s'])}"
+        rows.append(("time", f"{units.seconds(r['median_s'])} ({spread}), {units.count(r['threads'], 'thread')}"))
+    if r["extra_bytes"] is not None:
+        rows.append(("memory", f"{units.size(r['extra_bytes'])} at the peak beyond inputs and outputs"))
+    return labelled([*rows, ("note", r["note"])])

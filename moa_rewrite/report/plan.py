@@ -53,7 +53,7 @@ def text(r: Report) -> str:
             ("time", f"{units.seconds(r.predicted_s)} predicted, {r.binds}" if r.binds else f"{units.seconds(r.predicted_s)} predicted"),
             ("proved", paint(proofs(r.proved, r.prove_s), "green")),
             ("derived", f"{units.count(r.steps, 'step')}, every one a named rule (moarw explain)"),
-            ("rejected", rejected(r.rejected, r.predicted_s)),
+            ("rejected", rejected(r.rejected)),
             ("search", r.search),
             ("note", list(r.notes)),
             ("written", r.written),
@@ -67,10 +67,9 @@ def stages(k: Kernel, sizes: Mapping[str, int]) -> list[str]:
 
 
 def proofs(counts: Mapping[str, int], seconds: float) -> str:
-    listed = ", ".join(f"{counts[kind]} {label}" for kind, label in KINDS.items() if counts.get(kind))
+    listed = ", ".join(f"{label} {counts[kind]}" for kind, label in KINDS.items() if counts.get(kind))
     return f"{units.count(sum(counts.values()), 'obligation')} for all sizes: {listed} ({units.seconds(seconds)})"
 
 
-def rejected(others: Iterable[Alternative], chosen_s: float) -> list[str]:
-    rows = [[units.seconds(a.predicted_s), f"{a.predicted_s / chosen_s:.2f}x" if chosen_s > 0 else "", a.text, a.reason] for a in others]
-    return columns(rows, right=frozenset([0, 1]))
+def rejected(others: Iterable[Alternative]) -> list[str]:
+    return columns([[units.seconds(a.predicted_s), a.text, a.reason] for a in others], right=frozenset([0]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from ..terms import Array, Kernel, Stage, Term, free_axes, loops, subterms
+from ..terms import Array, I, Kernel, Stage, Term, free_axes, loops, subterms
 
 _INFIX = {"or": (1, "or"), "and": (2, "and"), "lt": (3, "<"), "le": (3, "<="), "eq": (3, "=="), "ne": (3, "!="), "add": (4, "+"),
           "sub": (4, "-"), "mul": (5, "*"), "div": (5, "/"), "idiv": (5, "//"), "mod": (5, "mod")}  # fmt: skip
@@ -31,7 +31,7 @@ def expression(t: Term, names: Mapping[Term, str] | None = None, level: int = 0)
     op, args = t.op, t.args
     ceiling = _ceiling(t)
     if ceiling is not None:
-        return wrapped(f"ceil({sub(ceiling[0])} / {ceiling[1]})", 9)
+        return f"ceil({sub(ceiling[0], 5)} / {sub(ceiling[1], 6)})"
     if op in _INFIX:
         p, sign = _INFIX[op]
         return wrapped(f"{sub(args[0], p + (p == 3))} {sign} {sub(args[1], p + 1)}", p)
@@ -71,13 +71,15 @@ def element(name: str, index: object, names: Mapping[Term, str] | None = None) -
     return f"{name}[{inside}]" if items else name
 
 
-def _ceiling(t: Term) -> tuple[Term, int] | None:
-    """``(n + 63) // 64`` is ceil(n / 64)."""
-    if t.op == "idiv" and isinstance(t.args[0], Term) and isinstance(t.args[1], Term) and t.args[1].op == "int" and t.args[0].op == "add":
-        a, b = t.args[0].args
-        width = t.args[1].args[0]
-        if isinstance(a, Term) and isinstance(b, Term) and b.op == "int" and isinstance(width, int) and b.args[0] == width - 1:
-            return a, width
+def _ceiling(t: Term) -> tuple[Term, Term] | None:
+    """``(n + 63) // 64`` and ``(n + 64 - 1) // 64`` are ceil(n / 64)."""
+    if t.op != "idiv":
+        return None
+    up, width = t.kids()
+    if up.op == "sub" and up.args[1] is I(1) and isinstance(up.args[0], Term) and up.args[0].op == "add" and up.args[0].args[1] is width:
+        return up.args[0].kids()[0], width
+    if up.op == "add" and width.op == "int" and up.args[1] is I(int(width.args[0]) - 1):  # type: ignore[arg-type]
+        return up.kids()[0], width
     return None
 
 
@@ -131,8 +133,7 @@ def _statement(k: Kernel, s: Term, depth: int, outside: frozenset[str]) -> list[
 
 
 def _extent(extent: object) -> str:
-    text = expression(extent)  # type: ignore[arg-type]
-    return f"({text})" if " " in text and not text.endswith(")") else text
+    return expression(extent, level=9)  # type: ignore[arg-type]
 
 
 def _storage(k: Kernel, stage: Stage, outside: frozenset[str]) -> str:

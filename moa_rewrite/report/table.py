@@ -36,7 +36,7 @@ def columns(rows: Iterable[Sequence[str]], right: frozenset[int] = frozenset(), 
 
 def labelled(rows: Iterable[tuple[str, str | Sequence[str]]], width: int = 0) -> str:
     """``label  text`` lines; a text of several lines, or a long one, goes on under itself. Rows without text are left out."""
-    width = width or min(140, shutil.get_terminal_size((110, 24)).columns)
+    width = width or max(60, min(160, shutil.get_terminal_size((140, 24)).columns))
     kept = [(label, [text] if isinstance(text, str) else list(text)) for label, text in rows if text]
     pad = max((len(label) for label, _ in kept), default=0) + 2
     out = []
