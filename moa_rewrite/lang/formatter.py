@@ -52,14 +52,18 @@ class Printer:
         return (plain or op) if self.ascii else unicode
 
     # --- expressions ---
-    def show(self, e: Expr, level: int = OR, closed: bool = False) -> str:
-        """Text that can stand where the grammar asks for the given strength. ``closed``: an infix operator follows, so that a
-        reduction or Ω at the end gets parentheses for the reader's sake: (+ red x) ÷ n."""
-        text, own = self.expr(e, closed)
-        dangling = closed and own == APPLY and isinstance(e, App) and isinstance(e.fn, Fold | Rank)
-        return text if own >= level and not dangling else f"({text})"
+    def show(self, e: Expr, level: int = OR) -> str:
+        """Text that can stand where the grammar asks for the given strength."""
+        text, own = self.expr(e)
+        return text if own >= level else f"({text})"
 
-    def expr(self, e: Expr, closed: bool = False) -> tuple[str, int]:
+    def operand(self, e: Expr, level: int) -> str:
+        """An operand of arithmetic. For the reader's sake a dyad, a reduction or Ω in it has parentheses: (+ red x) ÷ n, (1 ↓ x) - y."""
+        own = self.expr(e)[1]
+        loose = own == DYAD or (own == APPLY and isinstance(e, App) and isinstance(e.fn, Fold | Rank))
+        return self.show(e, ATOM if loose else level)
+
+    def expr(self, e: Expr) -> tuple[str, int]:
         match e:
             case Num(text):
                 return text, ATOM
@@ -74,26 +78,28 @@ class Printer:
             case Tuple(items):
                 return f"({self.listed(items)})", ATOM
             case App(fn, args):
-                return self.app(fn, args, closed)
+                return self.app(fn, args)
         raise AssertionError(e)
 
     def listed(self, es: tuple[Expr, ...]) -> str:
         return ", ".join(self.show(e) for e in es)
 
-    def app(self, fn: Fn, args: tuple[Expr, ...], closed: bool) -> tuple[str, int]:
+    def app(self, fn: Fn, args: tuple[Expr, ...]) -> tuple[str, int]:
         split = self.infix(fn, args)
         if split:
             left, op, right, level = split
-            a, b = {CMP: (CAT, CAT), DYAD: (OPERAND, DYAD)}.get(level, (level, level + 1))
-            return f"{self.show(left, a, True)} {op} {self.show(right, b, closed)}", level
+            if level == DYAD:
+                return f"{self.show(left, OPERAND)} {op} {self.show(right, DYAD)}", level
+            a, b = (CAT, CAT) if level == CMP else (level, level + 1)
+            return f"{self.operand(left, a)} {op} {self.operand(right, b)}", level
         match fn:
             case Prim("not"):
-                return f"not {self.show(args[0], NOT, closed)}", NOT
+                return f"not {self.operand(args[0], NOT)}", NOT
             case Prim("neg"):
-                text, own = self.expr(args[0])
-                return (f"-{text}", min(own, OPERAND)) if own >= APPLY else (f"-({text})", OPERAND)
+                text = self.operand(args[0], PRODUCT) if self.expr(args[0])[1] >= DYAD else f"({self.show(args[0])})"
+                return f"-{text}", min(ATOM if text[0] == "(" else self.expr(args[0])[1], OPERAND)
             case Prim(name) if name in B.MONADS.values() and len(args) == 1 and not self.ascii:
-                text = self.show(args[0], DYAD, closed)
+                text = self.show(args[0], DYAD)
                 return f"{self.symbol(name)}{'' if text[0].isalnum() or text[0] == '(' else ' '}{text}", APPLY
             case Prim("psi") if isinstance(args[0], Vector) and args[0].items:
                 return f"{self.show(args[1], ATOM)}[{self.listed(args[0].items)}]", ATOM
@@ -158,12 +164,12 @@ class Printer:
             return [f"({items[0]},", *[f"{pad} {i}," for i in items[1:-1]], f"{pad} {items[-1]})"]
         if isinstance(e, App):
             split = self.infix(e.fn, e.args)
-            if split:
+            if split and split[3] != DYAD:
                 left, op, right, level = split
-                a, b = {CMP: (CAT, CAT), DYAD: (OPERAND, DYAD)}.get(level, (level, level + 1))
-                text = self.show(left, a, True)
+                a, b = (CAT, CAT) if level == CMP else (level, level + 1)
+                text = self.operand(left, a)
                 first = self.lines(left, indent, used) if self.expr(left)[1] >= a and text[0] != "(" else [text]
-                return [*first, f"{pad}{op} {self.show(right, b)}"]
+                return [*first, f"{pad}{op} {self.operand(right, b)}"]
             if isinstance(e.fn, Ref | Prim) and self.expr(e)[1] == ATOM and not text.endswith("]"):
                 name = e.fn.name
                 args = [self.show(a) for a in e.args]

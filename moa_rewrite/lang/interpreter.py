@@ -211,7 +211,9 @@ class _Interpreter:
             self.shape_only -= 1
             empty = tuple(np.zeros(frame + c.shape, c.dtype) for c in (cell if isinstance(cell, tuple) else (cell,)))
             return empty if isinstance(cell, tuple) else empty[0]
-        cells = [self.apply(f, [a[i[len(frame) - len(x) :]] for a, x in zip(args, frames, strict=True)], env) for i in itertools.product(*map(range, frame))]
+        cells = []
+        for i in itertools.product(*map(range, frame)):
+            cells.append(self.apply(f, [np.asarray(a[i[len(frame) - len(x) :]]) for a, x in zip(args, frames, strict=True)], env))
         if isinstance(cells[0], tuple):
             return tuple(np.stack([c[n] for c in cells]).reshape(frame + cells[0][n].shape) for n in range(len(cells[0])))
         return np.stack(cells).reshape(frame + cells[0].shape)  # type: ignore[arg-type, union-attr]
