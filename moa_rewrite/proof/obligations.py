@@ -99,11 +99,17 @@ class _Generator:
     def sizes_shown(self, t: Script) -> Shown:
         return tuple((n, t.size(n)) for n in self.kernel.sizes)
 
+    def labelled(self, env: dict[str, str], other: dict[str, str] | None = None) -> Shown:
+        """The axes of an iteration with their names; of a second iteration those that differ, as i'."""
+        names = {a: f"axis {a}" if a in self.kernel.sizes else a for a in [*env, *(other or {})]}
+        return (*[(names[a], v) for a, v in env.items()], *[(f"{names[a]}'", v) for a, v in (other or {}).items() if env.get(a) != v])
+
     def divisor(self, a: Access) -> Obligation:
         s, env = self.start(a.frames)
         s.fact(f"(<= {s.int(a.index[0], env)} 0)")
         text = show(a.index[0]).replace("@", "")
-        return Obligation("bounds", f"divisor {text} in {a.where}", s.text(), (*self.sizes_shown(s), *env.items()), f"the divisor {text} is not positive")
+        shown = (*self.sizes_shown(s), *self.labelled(env))
+        return Obligation("bounds", f"divisor {text} in {a.where}", s.text(), shown, f"the divisor {text} is not positive")
 
     def bounds(self, a: Access) -> Obligation:
         """Every index in [0, extent) of the array; in local storage the index without its outer part in [0, local extent); the index of a reduction
@@ -125,7 +131,7 @@ class _Generator:
                     claims.append(_within(key[r], s.int(extent, key)))
         s.fact(f"(not {conj(*claims)})")
         shape = ", ".join(show(n) for n in self.kernel.array(a.array).shape)
-        shown = (*self.sizes_shown(s), *_labelled(env), *[(f"index {k} of {a.array}", v) for k, v in enumerate(index)])
+        shown = (*self.sizes_shown(s), *self.labelled(env), *[(f"index {k} of {a.array}", v) for k, v in enumerate(index)])
         inside = [a.array + f" of shape ({shape})", *["its local storage"][:at], *["the reduction"][: a.write and len(self.left_over(a))]]
         complaint = f"{a} is outside {' or '.join(inside)}"
         return Obligation("bounds", f"{a} in {a.where}", s.text(), shown, complaint)
@@ -218,12 +224,12 @@ class _Generator:
         red: dict[str, str] = {}
         for e in self.accesses:
             if e.write and e.array == a.array and e.frames[:at] == a.frames[:at]:
+                red |= self.target(s, a.array, cell, e)
                 n = common(e.frames, a.frames)
                 if n < min(len(e.frames), len(a.frames)) and e.frames[n].kind == a.frames[n].kind == "seq" and e.frames[n].branch < a.frames[n].branch:
-                    red |= self.target(s, a.array, cell, e)
                     ways.append((e, n))
         s.fact(f"(not {disj(*[self.reached(s, e, n, env, cell, red) for e, n in ways])})")
-        shown = (*self.sizes_shown(s), *_labelled(env), *[(f"contribution {r}", v) for r, v in red.items()])
+        shown = (*self.sizes_shown(s), *self.labelled(env), *[(f"contribution {r}", v) for r, v in red.items()])
         confirm = search(self.kernel, ways, env, cell, red)
         return Obligation("defined", f"{a} in {a.where}", s.text(), shown, f"{a} is read before it is complete", confirm)
 
@@ -247,7 +253,7 @@ class _Generator:
                     s.fact(disj(*[f"(distinct {one[f.name]} {two[f.name]})" for f in inner]))
                 cells = [(f"index {k} of {a.array}", s.int(t, one)) for k, t in enumerate(a.index)]
                 name = f"{a}" if a is b else f"{a} and {b}"
-                yield Obligation("once", name, s.text(), (*self.sizes_shown(s), *_copies(one, two), *cells), f"two iterations contribute the same to {a}")
+                yield Obligation("once", name, s.text(), (*self.sizes_shown(s), *self.labelled(one, two), *cells), f"two iterations contribute the same to {a}")
 
     def races(self) -> Iterator[Obligation]:
         """Different iterations of a loop that run at the same time never touch the same cell of an array that lives outside the loop, unless all only read
@@ -267,7 +273,7 @@ class _Generator:
                         s.fact(f"(= {s.int(t, one)} {s.int(u, two)})")
                     text = f"two iterations of {loop.name}, which run at the same time, touch the same cell of {a.array}"
                     name = f"{loop.place} {loop.name}: {a.where} {a}" + ("" if a is b else f" and {b.where} {b}")
-                    yield Obligation("race", name, s.text(), (*self.sizes_shown(s), *_copies(one, two)), text)
+                    yield Obligation("race", name, s.text(), (*self.sizes_shown(s), *self.labelled(one, two)), text)
 
     def lanes(self, loop: Frame, n: int, a: Access, b: Access) -> bool:
         """Whether a and b are one emission and the simd loop, ``n`` frames down, accumulates into its cells with nothing but loops between."""
@@ -338,15 +344,6 @@ def _leading(t: Term) -> list[tuple[str, Term]]:
             out.append((str(t.args[1]), t.args[2]))  # type: ignore[arg-type]
         t = t.kids()[-1]
     return out
-
-
-def _labelled(env: dict[str, str]) -> Shown:
-    return tuple(env.items())
-
-
-def _copies(one: dict[str, str], two: dict[str, str]) -> Shown:
-    """Labels for two iterations: shared axes once, others as i and i'."""
-    return (*one.items(), *[(f"{k}'", v) for k, v in two.items() if one.get(k) != v])
 
 
 __all__ = ["Limits", "Obligation", "lemmas", "obligations"]

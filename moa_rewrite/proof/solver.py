@@ -101,16 +101,16 @@ def _explain(o: Obligation, rlimit: int) -> tuple[str, str]:
     for d in ast:
         if isinstance(d, list) and d[0] == "declare-fun":
             functions.setdefault(str(d[1]), ({}, False if d[3] == "Bool" else 0))
-    if not all(evaluate(d[1], functions) for d in ast if isinstance(d, list) and d[0] == "assert"):
-        return "undecided", "the solver's counterexample is wrong"
     symbols = {name: int(default) for name, (rows, default) in functions.items() if not rows}
     try:
+        if not all(evaluate(d[1], functions) for d in ast if isinstance(d, list) and d[0] == "assert"):
+            return "undecided", "the solver's counterexample is wrong"
         if o.confirm is not None and not o.confirm(symbols):
             return "undecided", "no inverse is known of the loops: the iteration tried is not one, but another reaches it"
     except Unknown as e:
-        return "undecided", f"a counterexample depends on what cannot be enumerated ({e})"
-    shown = {label: evaluate(parse(text)[0], functions) for label, text in o.shown}
-    return "refuted", f"{', '.join(f'{k} = {v}' for k, v in shown.items())}: {o.complaint}"
+        return "undecided", f"a counterexample depends on what has no value here: {e}"
+    shown = [f"{label} = {evaluate(parse(text)[0], functions)}" for label, text in o.shown]
+    return "refuted", f"{', '.join(shown)}: {o.complaint}"
 
 
 def _smallest(solver: z3.Solver, o: Obligation) -> z3.ModelRef | None:

@@ -122,8 +122,8 @@ def around(s: Storage, all_: list[Storage]) -> list[Storage]:
 
 
 def stored_shape(s: Storage) -> tuple[Term, ...]:
-    """Local extents in storage order, slowest first."""
-    return tuple(s.extents[k] for k in (s.stage.layout or range(len(s.extents))))
+    """Local extents in storage order, slowest first. (That the layout is a permutation is an obligation of its own.)"""
+    return tuple(s.extents[k] for k in (s.stage.layout or range(len(s.extents))) if k < len(s.extents))
 
 
 def entry_checks(kernel: Kernel, limits: Limits) -> list[tuple[str, tuple[Term, ...]]]:
