@@ -93,3 +93,80 @@ def attention(ty: str = "f32", queries: int = 16, keys: int = 64, rows: int = 4,
     ]  # fmt: skip
     arrays = [array("s", ty), array("Q", ty, "H", "n", "D"), array("K", ty, "H", "m", "D"), array("V", ty, "H", "m", "D")]
     return kernel("attention", "H n m D", arrays, [array("Out", ty, "H", "n", "D")], body, stages, defs)
+
+
+def attention_streamed(ty: str = "f32", causal: bool = False) -> Kernel:
+    """No tiles: one key at a time, the running maximum and the rescaling in the innermost place."""
+    out = nest(["v:D:seq"], 'emit("osm", "O", <@i, @v>, pair(S[@i, @k], V[@k, @v]))')
+    total = 'emit("osm", "L", <@i>, pair(S[@i, @k], 1.0))'
+    score = nest(["d:D:seq"], 'emit("add", "S", <@i, @k>, Q[@i, @d] * K[@k, @d])')
+    step = new("S", block(score, out, total))
+    if causal:
+        step = f"guard(@k <= @i, {step})"
+    divide = nest(["v:D:seq"], 'emit("once", "Y", <@i, @v>, O[@i, @v] / L[@i])')
+    body = nest(["i:n:core"], new("O", new("L", block(nest(["k:m:seq"], step), divide))))
+    stages = [stage("S", ty, "i k", "n; m", "add"), stage("O", ty, "i v", "n; D", "osm"), stage("L", ty, "i", "n", "osm")]
+    arrays = [array("Q", ty, "n", "D"), array("K", ty, "m", "D"), array("V", ty, "m", "D")]
+    return kernel("streamed", "n m D", arrays, [array("Y", ty, "n", "D")], body, stages)
+
+
+def softmax_lanes(ty: str = "f32", lanes: int = 16, unit: int = 64) -> Kernel:
+    """Row softmax, keys on lanes: online denominator over tiles of ``unit``, then one more pass."""
+    tile = [f"k.o:(m + {unit - 1}) // {unit}:seq", f"k.i.o:(min({unit}, m - @k.o*{unit}) + {lanes - 1}) // {lanes}:seq",
+            f"k.i.i:min({lanes}, min({unit}, m - @k.o*{unit}) - @k.i.o*{lanes}):simd"]  # fmt: skip
+    top = nest(["k2:m:simd"], 'emit("max", "M", <@i>, X[@i, @k2])')
+    total = nest(tile, 'emit("osm", "L", <@i>, pair(X[@i, @k], 1.0))')
+    out = nest(tile, 'emit("once", "Y", <@i, @k>, exp(X[@i, @k] - M[@i]) / L[@i])')
+    body = nest(["i:n:core"], new("M", new("L", block(top, total, out))))
+    defs = f"k.i = @k.i.o*{lanes} + @k.i.i; k = @k.o*{unit} + @k.i"
+    return kernel("softmax_lanes", "n m", [array("X", ty, "n", "m")], [array("Y", ty, "n", "m")], body,
+                  [stage("M", ty, "i", "n", "max"), stage("L", ty, "i", "n", "osm")], defs)  # fmt: skip
+
+
+def dot(ty: str = "f32", lanes: int = 16, monoid: str = "add") -> Kernel:
+    body = nest([f"k.o:(n + {lanes - 1}) // {lanes}:seq", f"k.i:min({lanes}, n - @k.o*{lanes}):simd"], f'emit("{monoid}", "R", <>, X[@k] * Y[@k])')
+    return kernel("dot", "n", [array("X", ty, "n"), array("Y", ty, "n")], [array("R", ty)], body, defs=f"k = @k.o*{lanes} + @k.i")
+
+
+def scan(ty: str = "f32") -> Kernel:
+    """Inclusive prefix sum as a triangular reduction."""
+    return kernel("scan_sum", "n", [array("X", ty, "n")], [array("Y", ty, "n")], nest(["i:n:seq", "k:@i + 1:seq"], 'emit("add", "Y", <@i>, X[@k])'))
+
+
+def scan_lanes(ty: str = "f32") -> Kernel:
+    """The same on lanes whose reductions have different lengths."""
+    loops = ["i.o:(n + 7) // 8:core", "i.i:min(8, n - @i.o*8):simd", "k:@i + 1:seq"]
+    return kernel("scan_lanes", "n", [array("X", ty, "n")], [array("Y", ty, "n")], nest(loops, 'emit("add", "Y", <@i>, X[@k])'), defs="i = @i.o*8 + @i.i")
+
+
+def concatenate(ty: str = "f32") -> Kernel:
+    body = block(nest(["i:n:core"], 'emit("once", "Z", <@i>, X[@i])'), nest(["j:m:simd"], 'emit("once", "Z", <n + @j>, Y[@j])'))
+    return kernel("concatenate", "n m", [array("X", ty, "n"), array("Y", ty, "m")], [array("Z", ty, "n + m")], body)
+
+
+def stencil(ty: str = "f32") -> Kernel:
+    """Five points by rotation, tiled both ways."""
+    loops = ["i.o:(n + 3) // 4:core", "j.o:(m + 15) // 16:seq", "i.i:min(4, n - @i.o*4):unroll", "j.i:min(16, m - @j.o*16):simd"]
+    e = "0.25 * (X[(@i + 1) % n, @j] + X[(@i - 1) % n, @j] + X[@i, (@j + 1) % m] + X[@i, (@j - 1) % m])"
+    return kernel("stencil", "n m", [array("X", ty, "n", "m")], [array("Y", ty, "n", "m")], nest(loops, f'emit("once", "Y", <@i, @j>, {e})'),
+                  defs="i = @i.o*4 + @i.i; j = @j.o*16 + @j.i")  # fmt: skip
+
+
+def nested_reduce(ty: str = "f64") -> Kernel:
+    """Reductions inside an expression, one of them under a select whose other branch would read out of range."""
+    inner = 'reduce("add", "k", m, X[@i, @k] * select(@i < n - 1, reduce("max", "q", m, X[@i + 1, @q]), 0.5))'
+    soft = 'snd(reduce("osm", "r", m, pair(X[@i, @r], X[@i, @r]))) + fst(reduce("osm", "w", m, pair(X[@i, @w], 1.0)))'
+    return kernel("nested_reduce", "n m", [array("X", ty, "n", "m")], [array("Y", ty, "n")], nest(["i:n:core"], f'emit("once", "Y", <@i>, {inner} + {soft})'))
+
+
+def partial_sums(ty: str = "f32") -> Kernel:
+    """Key tiles outside a sum over blocks of k: cells are loaded and added to."""
+    loops = ["k.o:(p + 7) // 8:seq", "i.o:(n + 3) // 4:core", "k.i:min(8, p - @k.o*8):seq", "i.i:min(4, n - @i.o*4):unroll", "j.i:min(8, m):simd"]
+    return kernel("partial_sums", "n m p", [array("A", ty, "n", "p"), array("B", ty, "p", "m")], [array("C", ty, "n", "m")],
+                  nest(loops, 'emit("add", "C", <@i, @j.i>, A[@i, @k] * B[@k, @j.i])'), defs="i = @i.o*4 + @i.i; k = @k.o*8 + @k.i", where="m <= 8")  # fmt: skip
+
+
+def integers() -> Kernel:
+    e = "(@i - 7) // 3 * 100 + (@i - 7) % 3 * 10 + X[@i] // -4 + X[@i] % 5"
+    return kernel("integers", "n", [array("X", "i32", "n")], [array("Y", "i64", "n"), array("Z", "bool", "n")],
+                  nest(["i:n:simd"], f'seq(emit("once", "Y", <@i>, {e}), emit("once", "Z", <@i>, X[@i] % 2 == 0 and not (X[@i] < 0 or X[@i] == 4)))'))  # fmt: skip

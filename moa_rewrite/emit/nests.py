@@ -60,12 +60,11 @@ class Nests(Context):
         return self.versions(chain, ctx)
 
     def varies(self, chain: Chain) -> bool:
-        """Whether the first loop must be made before the full-tile tests of the others can stand outside."""
-        first, *rest = chain.loops
-        if first.args[2] in ("core", "grid", "block"):
+        """Whether the first loop must be made before the full-tile tests of the others can stand outside: they depend on it or on one further in."""
+        if any(f.args[2] in ("core", "grid", "block") for f in chain.loops):
             return True
-        a = self.bases(str(first.args[0]))
-        return any(a & self.deps(f) for f in rest if f.args[2] in ("simd", "unroll") and not self.lane_split(chain, f))
+        inside = frozenset().union(*(self.bases(str(f.args[0])) for f in chain.loops))
+        return any(inside & self.deps(f) for f in chain.loops if f.args[2] in ("simd", "unroll") and not self.lane_split(chain, f))
 
     def deps(self, f: Term) -> frozenset[str]:
         """The loop axes that the extent of a loop depends on."""
