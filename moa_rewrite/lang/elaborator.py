@@ -82,7 +82,7 @@ class _Elaborator:
                 nonnegative += [_nonnegative(s) for s in self.dims(r.type, env) if _may_be_negative(s)]
         where = tuple(dict.fromkeys([*[w for e in k.where for w in self.constraint(e, env)], *nonnegative]))
         c.prover = Prover(where)
-        c.taken = {*sizes, *[p.name for p in k.params], *[r.name for r in k.results], "out", *[f"out{n}" for n in range(len(k.results))]}
+        c.taken = {*sizes, *[p.name for p in k.params], *[r.name for r in k.results if r.name], "out", *[f"out{n}" for n in range(len(k.results))]}
         values = self.body(k.body, env)
         parts = values if isinstance(values, tuple) else (values,)
         if len(parts) != len(k.results):

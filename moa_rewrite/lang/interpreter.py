@@ -207,7 +207,7 @@ class _Interpreter:
         assert all(frame[len(frame) - len(x) :] == x for x in frames), frames
         if 0 in frame:
             self.shape_only += 1
-            cell = self.apply(f, [np.zeros(a.shape[a.ndim - r :], a.dtype) for a, r in zip(args, ranks, strict=True)], env)
+            cell = self.apply(f, [np.zeros(a.shape[a.ndim - r :], a.dtype) if x else a for a, r, x in zip(args, ranks, frames, strict=True)], env)
             self.shape_only -= 1
             empty = tuple(np.zeros(frame + c.shape, c.dtype) for c in (cell if isinstance(cell, tuple) else (cell,)))
             return empty if isinstance(cell, tuple) else empty[0]

@@ -47,7 +47,7 @@ class Program:
 def prelude() -> tuple[Def, ...]:
     """The definitions of prelude.moa."""
     path = Path(__file__).with_name("prelude.moa")
-    return tuple(d for d in parse(path.read_text(encoding="utf-8"), "prelude.moa") if isinstance(d, Def))
+    return tuple(d for d in parse(path.read_text(encoding="utf-8"), path.name) if isinstance(d, Def))
 
 
 def load(text: str, filename: str = "<text>") -> Program:

@@ -19,6 +19,7 @@ from .prove import Prover, Verdict
 from .tree import Pos
 
 Shape = tuple[Poly, ...]
+PRELUDE = "prelude.moa"
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,10 @@ class Context:
 
     def fail(self, code: int, message: str, pos: Pos, notes: list[str] | None = None, witness: str = "", hint: str = "") -> NoReturn:
         trace = [f"in `{name}`, applied at {at}" for name, at in reversed(self.calls)]
+        mine = [at for _, at in self.calls if at.file != PRELUDE]
+        if pos.file == PRELUDE and mine:  # the mistake is where the program applied the definition
+            trace.insert(0, f"found at {pos}")
+            pos = mine[-1]
         raise MoaError(code, message, pos.file, pos.line, pos.col, [*(notes or []), *trace], witness, hint)
 
     def fresh_axis(self) -> str:
