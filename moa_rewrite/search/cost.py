@@ -38,6 +38,7 @@ class Model:
     exp_cycles: float  # per element in a vectorised loop, f32
     fork_cycles: float
     dram: float  # bytes a cycle, all cores together
+    tiles: tuple[tuple[int, int], ...] = ((6, 64), (4, 128))  # register tile of an unrolled axis and cache tile around it, to start from
 
     @staticmethod
     def of(m: Any) -> Model:

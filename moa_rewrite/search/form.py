@@ -104,12 +104,22 @@ def materialise(kernel: Kernel, rules: RuleSet, hoist: bool = True, packed: tupl
     """Stages for every inner reduction, for costly scalars that depend on few axes, and for copies of the reads ``packed``; then loops for reductions."""
     steps: list[Step] = []
     order = _axis_order(kernel)
-    while (e := _next_stage(kernel)) is not None:
-        kernel = _stage(kernel, rules, e, _fresh_name(kernel, "S"), order, steps)
-    while hoist and (e := _next_hoist(kernel, points or {})) is not None:
-        kernel = _stage(kernel, rules, e, _fresh_name(kernel, "P"), order, steps)
+    inline: set[Term] = set()  # what cannot be stored (an extent that varies) stays where it is
+
+    def store(e: Term, stem: str) -> None:
+        nonlocal kernel
+        stored = _stage(kernel, rules, e, _fresh_name(kernel, stem), order, steps)
+        if stored is None:
+            inline.add(e)
+        else:
+            kernel = stored
+
+    while (e := _next_stage(kernel, inline)) is not None:
+        store(e, "S")
+    while hoist and (e := _next_hoist(kernel, points or {}, inline)) is not None:
+        store(e, "P")
     for read in packed:
-        kernel = _stage(kernel, rules, read, _fresh_name(kernel, f"{read.args[0]}p"), order, steps)
+        store(read, f"{read.args[0]}p")
     done = False
     while not done:
         done = True
@@ -122,7 +132,7 @@ def materialise(kernel: Kernel, rules: RuleSet, hoist: bool = True, packed: tupl
     return kernel, steps
 
 
-def _next_hoist(kernel: Kernel, points: dict[str, float]) -> Term | None:
+def _next_hoist(kernel: Kernel, points: dict[str, float], inline: set[Term]) -> Term | None:
     """A costly scalar of some leaf that has far fewer points than the leaf's loops, so that it is worth storing."""
     for _, fors, _, leaf in nests(kernel.body):
         e: Term = leaf.args[3]  # type: ignore[assignment]
@@ -134,24 +144,24 @@ def _next_hoist(kernel: Kernel, points: dict[str, float]) -> Term | None:
             e = e.args[3]  # type: ignore[assignment]
             if e.op == "pair":  # the score is evaluated once per point of its own axes by lowering
                 e = e.args[1]  # type: ignore[assignment]
-        found = _costly(e, frozenset(around), points, e is leaf.args[3])
+        found = _costly(e, frozenset(around), points, e is leaf.args[3], inline)
         if found is not None:
             return found
     return None
 
 
-def _costly(t: Term, around: frozenset[str], points: dict[str, float], top: bool) -> Term | None:
+def _costly(t: Term, around: frozenset[str], points: dict[str, float], top: bool, inline: set[Term]) -> Term | None:
     if t.op in ("get", "ix"):
         return None
     own = free_axes(t)
-    if not top and own and own < around and any(u.op in COSTLY for _, u in positions(t)):
+    if not top and own and own < around and t not in inline and any(u.op in COSTLY for _, u in positions(t)):
         saved = 1.0
         for a in around - own:
             saved *= points.get(a, 16.0)
         if saved >= 4.0:
             return t
     for a in t.kids():
-        found = _costly(a, around, points, False)
+        found = _costly(a, around, points, False, inline)
         if found is not None:
             return found
     return None
@@ -194,11 +204,11 @@ def _axis_order(kernel: Kernel) -> list[str]:
     return order
 
 
-def _next_stage(kernel: Kernel) -> Term | None:
+def _next_stage(kernel: Kernel, inline: set[Term]) -> Term | None:
     """The first innermost reduction below a leaf's top that is not a stage yet."""
     for _, _, _, leaf in nests(kernel.body):
         top: Term = leaf.args[3]  # type: ignore[assignment]
-        found = _innermost(top, top, leaf.args[1] in {s.name for s in kernel.stages})
+        found = _innermost(top, top, leaf.args[1] in {s.name for s in kernel.stages}, inline)
         if found is not None:
             return found
     return None
@@ -208,17 +218,17 @@ def _is_unit(t: Term) -> bool:
     return t.op == "reduce" or (t.op in ("snd", "fst") and t.args[0].op == "reduce")  # type: ignore[union-attr]
 
 
-def _innermost(t: Term, top: Term, stage: bool) -> Term | None:
+def _innermost(t: Term, top: Term, stage: bool, inline: set[Term]) -> Term | None:
     kids = t.kids()
     if t.op in ("snd", "fst") and kids[0].op == "reduce":
         kids = kids[0].kids()
     for a in kids:
-        found = _innermost(a, top, stage)
+        found = _innermost(a, top, stage, inline)
         if found is not None:
             return found
     # an output cannot collect pairs itself, so a weighted sum at its top is a stage too
     below = t is not top or (t.op in ("snd", "fst") and not stage)
-    return t if below and _is_unit(t) else None
+    return t if below and _is_unit(t) and t not in inline else None
 
 
 def _fresh_name(kernel: Kernel, stem: str) -> str:
@@ -229,8 +239,8 @@ def _fresh_name(kernel: Kernel, stem: str) -> str:
     return f"{stem}{n}"
 
 
-def _stage(kernel: Kernel, rules: RuleSet, e: Term, name: str, order: list[str], steps: list[Step]) -> Kernel:
-    """materialise ``e`` below the ``new``s that are there already, right before the first nest that reads it."""
+def _stage(kernel: Kernel, rules: RuleSet, e: Term, name: str, order: list[str], steps: list[Step]) -> Kernel | None:
+    """materialise ``e`` below the ``new``s that are there already, right before the first nest that reads it; None where the rule refuses."""
     path: Path = ()
     t = kernel.body
     while t.op == "new":
@@ -238,7 +248,10 @@ def _stage(kernel: Kernel, rules: RuleSet, e: Term, name: str, order: list[str],
     while t.op == "seq" and not _mentions(t.args[0], e):  # type: ignore[arg-type]
         path, t = (*path, 1), t.args[1]  # type: ignore[assignment]
     axes = tuple(Term("axis", a) for a in order if a in free_axes(e))
-    kernel = _apply(kernel, rules, "materialise", path, steps, {"T": name, "dtype": dtype(e, kernel), "e": e, "axes": axes})
+    params = {"T": name, "dtype": dtype(e, kernel), "e": e, "axes": axes}
+    if match(rules["materialise"], kernel, path, True, params) is None:
+        return None
+    kernel = _apply(kernel, rules, "materialise", path, steps, params)
     while path and path[-1] == 1 and at(kernel.body, path[:-1]).op == "seq":  # bring the new `new` to the top
         kernel = _apply(kernel, rules, "scope-right", path[:-1], steps, forward=False)
         path = path[:-1]

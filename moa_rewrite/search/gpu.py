@@ -33,6 +33,7 @@ class GpuModel:
     registers: int = 64
     fma: float = 1.0
     exp_cycles: float = 4.0
+    tiles: tuple[tuple[int, int], ...] = ((8, 64), (16, 32))
 
     @staticmethod
     def of(m: Any) -> GpuModel:
@@ -87,6 +88,12 @@ class GpuCost(Cost):
         rounds = -(-b.vec // THREADS)
         cycles = max(rounds * per * ISSUE / 4, b.vec * per / self.m.lanes) * waste + BARRIER  # type: ignore[attr-defined]
         return replace(e, block=None), cycles
+
+    def seq(self, a: Entry, b: Entry) -> Entry | None:
+        """As for a CPU, but what the stages closed inside a block take must fit its shared memory."""
+        e = super().seq(a, b)
+        held = 0.0 if e is None else float(e.foot[e.cold == 0.0].sum())
+        return None if held > self.m.caps[0] else e
 
     def _rescale(self, group: Any, mask: int, foot: np.ndarray, cold: np.ndarray) -> float:
         return 3 * BARRIER

@@ -125,7 +125,7 @@ def optimize(kernel: Kernel, rules: RuleSet, machine: Any, sizes: dict[str, int]
     refined = []
     for c in top:
         outer = _outer(c.space)
-        e, cost, tiles, sec = refine(c.entry, c.space, model, c.tiles, outer)
+        e, cost, tiles, sec = refine(c.entry, c.space, type(c.cost), model, c.tiles, outer)
         refined.append(_Candidate(sec, e, cost, c.space, tiles, c.form, c.steps, c.label))
     refined.sort(key=lambda c: c.seconds)
     tick("refine", "tile sizes")

@@ -126,7 +126,7 @@ def build(kernel: Kernel, sizes: dict[str, int]) -> Problem:
             # a triangular extent (a scan) is judged by its mean
             vals = {a: extents.get(a, 2) / 2 for a in free_axes(ext)}  # type: ignore[arg-type]
             extents[name] = max(1, math.ceil(evaluate(ext, sizes, vals)))  # type: ignore[arg-type]
-        leaves.append(_leaf(kernel, leaf, tuple(str(f.args[0]) for f in fors)))
+        leaves.append(_leaf(kernel, leaf, tuple(str(f.args[0]) for f in fors), extents, sizes))
     p = Problem(kernel, sizes, leaves, extents, terms, stages=frozenset(s.name for s in kernel.stages))
     names = sorted({x.target for x in leaves} | {r.array for x in leaves for r in x.reads})
     p.arrays = names
@@ -138,7 +138,7 @@ def build(kernel: Kernel, sizes: dict[str, int]) -> Problem:
     return p
 
 
-def _leaf(kernel: Kernel, emit: Term, axes: tuple[str, ...]) -> Leaf:
+def _leaf(kernel: Kernel, emit: Term, axes: tuple[str, ...], extents: dict[str, int], sizes: dict[str, int]) -> Leaf:
     monoid, target, cell, e = emit.args
     assert isinstance(cell, Term) and isinstance(e, Term)
     stages = {s.name: s for s in kernel.stages}
@@ -159,11 +159,12 @@ def _leaf(kernel: Kernel, emit: Term, axes: tuple[str, ...]) -> Leaf:
             continue
         seen.add(t)
         if t.op == "get":
-            reads.append(_access(kernel, t, stages))
+            reads.append(_access(kernel, t, stages, axes))
         elif t.op == "exp":
             exps += 1.0
-        elif t.op == "reduce":
-            raise AssertionError("a reduction inside a leaf")
+        elif t.op == "reduce":  # left inside because its extent varies: its loop is part of the leaf
+            vals = {a: extents.get(a, 8) / 2 for a in free_axes(t.args[2])}  # type: ignore[arg-type]
+            work += 2.0 * max(1.0, evaluate(t.args[2], sizes, vals)) * max(1, sum(1 for _ in _scalars(t.args[3])) / 4)  # type: ignore[arg-type]
         elif t.op not in _FREE and not _is_index(t):
             work += _WORK.get(t.op, 1.0)
     if monoid not in ("once", "osm"):
@@ -188,10 +189,10 @@ def _is_index(t: Term) -> bool:
     return t.op in ("lt", "le", "eq", "ne") and all(dt.op in ("axis", "int", "size", "add", "sub", "mul") for _, dt in positions(t) if dt is not t)
 
 
-def _access(kernel: Kernel, t: Term, stages: dict) -> Access:
+def _access(kernel: Kernel, t: Term, stages: dict, axes: tuple[str, ...]) -> Access:
     name, index = str(t.args[0]), t.args[1]
     assert isinstance(index, Term)
-    roots = free_axes(index)
+    roots = free_axes(index) & frozenset(axes)
     exact = False
     unit = ""
     if name in stages:
@@ -200,7 +201,7 @@ def _access(kernel: Kernel, t: Term, stages: dict) -> Access:
         last: Term = index.args[-1]  # type: ignore[assignment]
         others = frozenset().union(*[free_axes(a) for a in index.args[:-1]])  # type: ignore[arg-type]
         linear = [a for a in sorted(free_axes(last)) if a not in others and _unit_in(last, a)]
-        unit = linear[0] if len(linear) == 1 else ""
+        unit = linear[0] if len(linear) == 1 and linear[0] in axes else ""
     return Access(name, roots, unit, exact)
 
 

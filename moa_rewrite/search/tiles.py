@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from .cost import Cost, Entry, Model
+from typing import Any
+
+from .cost import Cost, Entry
 from .problem import Problem
 from .structure import Space, loop_axes
 
 CACHE = (32, 64, 128, 256, 512)
 UNROLL = (2, 4, 6, 8, 12, 16)
+THREADS = (4, 8, 16, 32, 64, 128)
 
 
-def assignments(space: Space, model: Model, known: list[dict[str, int]] | None = None) -> list[dict[str, int]]:
+def assignments(space: Space, model: Any, known: list[dict[str, int]] | None = None) -> list[dict[str, int]]:
     """One assignment per choice of the SIMD axis (or none): register tiles of that axis hold a vector, those of others are unrolled.
 
     ``known`` assignments of another form of the program are taken over instead, as far as their tiles exist here.
@@ -19,7 +22,7 @@ def assignments(space: Space, model: Model, known: list[dict[str, int]] | None =
     roots = sorted({v.axis.split(".")[0] for v in space.lifts})
     out: list[dict[str, int]] = []
     for simd in [*roots, ""]:
-        for unroll, cache in ((6, 64), (4, 128)):
+        for unroll, cache in model.tiles:
             tiles = {}
             for v in space.lifts:
                 register = lanes if v.axis.split(".")[0] == simd else unroll
@@ -33,7 +36,7 @@ def assignments(space: Space, model: Model, known: list[dict[str, int]] | None =
     return out
 
 
-def _lanes(space: Space, model: Model) -> int:
+def _lanes(space: Space, model: Any) -> int:
     return max(1, model.simd_bytes // max(space.problem.width[a] for a in space.problem.arrays))
 
 
@@ -50,11 +53,11 @@ def replay(plan: tuple, cost: Cost) -> Entry | None:
     return cost.seq(a, b) if a is not None and b is not None else None
 
 
-def refine(entry: Entry, space: Space, model: Model, tiles: dict[str, int], outer: float) -> tuple[Entry, Cost, dict[str, int], float]:
+def refine(entry: Entry, space: Space, kind: type[Cost], model: Any, tiles: dict[str, int], outer: float) -> tuple[Entry, Cost, dict[str, int], float]:
     """Coordinate descent over tile sizes, largest tiles first, until nothing improves."""
 
     def judge(t: dict[str, int]) -> tuple[float, Entry, Cost] | None:
-        cost = Cost(space.problem, model, loop_axes(space, t))
+        cost = kind(space.problem, model, loop_axes(space, t))
         e = replay(entry.plan, cost)
         if e is None:
             return None
@@ -74,7 +77,7 @@ def refine(entry: Entry, space: Space, model: Model, tiles: dict[str, int], oute
             lanes = _lanes(space, model)
             deeper = now.get(f"{v.axis}.i.T", 1) if f"{v.axis}.i.i" in used else 1
             cache = tuple(deeper * max(1, c // deeper) for c in CACHE)
-            options = UNROLL if place == "unroll" else tuple(lanes * k for k in (1, 2, 3, 4)) if place == "simd" else cache
+            options = {"unroll": UNROLL, "simd": tuple(lanes * n for n in (1, 2, 3, 4)), "block": THREADS, "seq": cache}[place]
             for value in options:
                 if value == now[v.tile] or value > _extent(space.problem, v.axis):
                     continue
@@ -94,18 +97,17 @@ def _extent(p: Problem, axis: str) -> int:
     return p.extents[axis.split(".")[0]]
 
 
+_RANK = {"seq": 0, "unroll": 1, "simd": 2, "block": 3}
+
+
 def _used(plan: tuple) -> dict[str, str]:
-    """Loops of a plan and their placement (the strictest when a loop occurs several times)."""
+    """Loops of a plan and their placement, the one that asks most of the tile size when a loop occurs several times."""
+    if plan[0] == "leaf":
+        return {}
+    parts = [{plan[1]: plan[2]}, _used(plan[3])] if plan[0] == "for" else [_used(plan[1]), _used(plan[2])]
     out: dict[str, str] = {}
-    if plan[0] == "for":
-        out = _used(plan[3])
-        rank = {"seq": 0, "unroll": 1, "simd": 2}
-        if rank[plan[2]] >= rank.get(out.get(plan[1], "seq"), 0):
-            out[plan[1]] = plan[2]
-    elif plan[0] == "seq":
-        rank = {"seq": 0, "unroll": 1, "simd": 2}
-        for part in (_used(plan[1]), _used(plan[2])):
-            for k, v in part.items():
-                if k not in out or rank[v] > rank[out[k]]:
-                    out[k] = v
+    for part in parts:
+        for axis, place in part.items():
+            if axis not in out or _RANK[place] > _RANK[out[axis]]:
+                out[axis] = place
     return out
