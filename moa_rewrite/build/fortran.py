@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ..errors import FAULT, MoaError
 
-FLAGS = ("-O3", "-std=f2008", "-fopenmp", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
-WARNINGS = ("-Wall", "-Wextra", "-Wno-unused-dummy-argument", "-Wno-maybe-uninitialized", "-Wno-compare-reals", "-Werror")
+FLAGS = ("-O3", "-std=f2008", "-fopenmp", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
+WARNINGS = ("-Wall", "-Wextra", "-Wno-unused-dummy-argument", "-Wno-maybe-uninitialized", "-Wno-compare-reals", "-Wno-intrinsic-shadow", "-Werror")
 
 
 def compile_fortran(source: Path, flags: tuple[str, ...] = FLAGS) -> Path:

@@ -14,6 +14,7 @@ _WORDS = """
     allocate deallocate select where result implicit none use exp log sqrt sin cos tan tanh erf floor ceil abs max min mod pow sign round
     int8_t int16_t int32_t int64_t uint8_t uint32_t uint64_t size_t malloc free printf exit null inf nan infinity stdin stdout errno
     j0 j1 jn y0 y1 yn gamma index shape size huge tiny
+    merge aint modulo shiftl transfer c_int c_float c_double c_int32_t c_int64_t c_bool
     threadidx blockidx blockdim griddim warpsize __global__ half float2 float4 int2 int4 status
 """
 _RESERVED = frozenset(_WORDS.split())
