@@ -183,7 +183,7 @@ class Checker:
             value, unit = quantity(v, "latency")
         except UnitError:
             return None
-        return value if unit != "cy" else None if clock is None else value / clock
+        return value if unit != "cy" else None if not clock else value / clock
 
     # --- provenance ---
     def origins(self, d: dict, fields: dict[str, Field], path: Path) -> None:

@@ -51,7 +51,7 @@ class _System:
     def __init__(self, root: Path, affinity: Iterable[int] | None) -> None:
         self.root = root
         self.cpu = root / "sys/devices/system/cpu"
-        blocks = self.read("proc/cpuinfo").strip().split("\n\n")
+        blocks = [b for b in self.read("proc/cpuinfo").split("\n\n") if b.strip()]
         self.info = [dict(_pair(line) for line in b.splitlines() if ":" in line) for b in blocks]
         online = cpus(self.read("sys/devices/system/cpu/online") or f"0-{len(self.info) - 1}")
         self.cpus = sorted(online if affinity is None else online & set(affinity))
@@ -120,7 +120,7 @@ class _System:
         if named:
             return float(named[1]) * 1e9, "model name of /proc/cpuinfo"
         # the present clock wanders; rounded, so that two runs agree
-        return (round(max(self.mhz), -2) * 1e6, "cpu MHz of /proc/cpuinfo") if self.mhz else (2e9, "")
+        return (max(100, round(max(self.mhz), -2)) * 1e6, "cpu MHz of /proc/cpuinfo") if self.mhz else (2e9, "")
 
 
 def _document(s: _System) -> dict[str, Any]:

@@ -56,7 +56,7 @@ CPU = {
     "cacheline size": Field("size"),
     "SIMD width": Field("size"),
     "vector registers": Field("count"),
-    "FLOPs per cycle": Field("flops per cycle"),
+    "FLOPs per cycle": Field("flops_per_cycle"),
     "loop overhead": Field("cycles"),
     "fork": Field("time"),
 }
@@ -78,5 +78,5 @@ GPU = {
     "launch": Field("time"),
     "host": Field("host"),
 }
-TABLES = {"cache": CACHE, "compiler": COMPILER, "slurm": SLURM, "flops per cycle": FLOPS, "total": TOTAL}
+TABLES = {"cache": CACHE, "compiler": COMPILER, "slurm": SLURM, "flops_per_cycle": FLOPS, "total": TOTAL}
 NO_ORIGIN = ("text", "texts", "compiler", "slurm", "provenance", "notes")  # values that need no provenance

@@ -51,13 +51,18 @@ def check(name: str | os.PathLike[str]) -> list[MoaError]:
 
 def problems(text: str, file: str) -> list[MoaError]:
     """All problems of the text of a machine file; a duplicate key or broken YAML is the only one then."""
+    return examine(text, file)[1]
+
+
+def examine(text: str, file: str) -> tuple[Any, list[MoaError]]:
+    """The document and its problems."""
     try:
         document, lines = read(text, file)
     except MoaError as e:
-        return [e]
+        return None, [e]
     checker = Checker(file, lines)
     checker.document(document)
-    return checker.problems
+    return document, checker.problems
 
 
 def find(name: str) -> Path:
@@ -76,12 +81,12 @@ def find(name: str) -> Path:
 
 def from_text(text: str, file: str, name: str) -> Machine:
     """The machine a file's text describes; see ``load`` for errors."""
-    found = problems(text, file)
+    document, found = examine(text, file)
     if found:
         first, rest = found[0], found[1:]
         first.notes += [f"line {p.line}: {p.message}" for p in rest[:8]] + ([f"and {len(rest) - 8} more"] if len(rest) > 8 else [])
         raise first
-    return build(read(text, file)[0], name)
+    return build(document, name)
 
 
 def dump(m: Machine) -> str:

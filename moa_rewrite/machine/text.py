@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
@@ -9,12 +10,11 @@ import yaml
 from ..errors import MoaError
 
 Path = tuple[str | int, ...]
-PLACEHOLDERS = ("information_required", "todo", "fixme", "tbd", "???")
+PLACEHOLDER = re.compile(r"\b(information_required|todo|fixme|tbd)\b|\?\?\?", re.IGNORECASE)
 
 
 def read(text: str, file: str) -> tuple[Any, dict[Path, int]]:
     """(document, line of the value at each path). MOA0502 for text that is no YAML or repeats a key in a mapping."""
-    loader = yaml.SafeLoader(text)
     lines: dict[Path, int] = {}
 
     def build(node: yaml.Node, path: Path) -> Any:
@@ -36,6 +36,7 @@ def read(text: str, file: str) -> tuple[Any, dict[Path, int]]:
         return loader.construct_object(node)
 
     try:
+        loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         return ({} if node is None else build(node, ())), lines
     except yaml.MarkedYAMLError as e:
@@ -43,10 +44,8 @@ def read(text: str, file: str) -> tuple[Any, dict[Path, int]]:
         raise MoaError(502, f"not YAML: {e.problem}", file, mark.line + 1 if mark else 0, mark.column + 1 if mark else 0) from None
     except yaml.YAMLError as e:
         raise MoaError(502, f"not YAML: {e}", file) from None
-    finally:
-        loader.dispose()
 
 
 def placeholder(value: Any) -> bool:
     """Whether a value stands for one that nobody filled in."""
-    return value is None or (isinstance(value, str) and any(p in value.lower() for p in PLACEHOLDERS))
+    return value is None or (isinstance(value, str) and PLACEHOLDER.search(value) is not None)

@@ -43,9 +43,8 @@ def quantity(text: object, kind: str) -> tuple[float, str]:
 
 
 def written(value: float, kind: str) -> str:
-    """A quantity as a file would say it, in the largest unit that keeps the number at 1 or more."""
+    """A quantity as a file would say it, in the largest unit that keeps the number at 1 or more; a size exactly."""
     units = sorted(UNITS[kind].items(), key=lambda u: -u[1])
-    for unit, factor in units:
-        if value >= factor or unit == units[-1][0]:
-            return f"{value / factor:.6g} {unit}"
-    raise AssertionError(kind)
+    fits = [u for u, f in units if (value % f == 0 if kind == "size" else value >= f)]
+    unit = fits[0] if fits else units[-1][0]
+    return f"{value / UNITS[kind][unit]:.{15 if kind == 'size' else 6}g} {unit}"
