@@ -177,7 +177,8 @@ def test_readable_indices() -> None:
 
 
 def test_normal_form_does_not_depend_on_the_order_of_the_rules() -> None:
-    expr = parse_term('red("add", 0, "k", 3, rotate(1, 1, 4, cat(0, 3, mul(arr("A"), arr("B")), transpose(<1, 0>, reverse(0, 4, transpose(<1, 0>, arr("A")))))))')
+    turned = 'transpose(<1, 0>, reverse(0, 4, transpose(<1, 0>, arr("A"))))'
+    expr = parse_term(f'red("add", 0, "k", 3, rotate(1, 1, 4, cat(0, 3, mul(arr("A"), arr("B")), {turned})))')
     k = source(expr, 1, (I(4),), DATA)
     names = R.group("psi")
     first = normalise(k, R, names)[0]
