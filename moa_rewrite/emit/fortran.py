@@ -253,7 +253,7 @@ class FortranPrinter:
     def region(self, n: Loop) -> None:
         """A parallel loop, collapsed where core loops are perfectly nested."""
         chain, body = [n], n.body
-        lets: list[Node] = []
+        lets: list[Let] = []
         while True:
             early = [b for b in body if isinstance(b, Let)]
             rest = [b for b in body if not isinstance(b, Let)]

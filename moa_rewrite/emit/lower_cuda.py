@@ -202,7 +202,9 @@ class LowerCuda(Lower):
         return self.independent(a, f.args[3])  # type: ignore[arg-type]
 
     def independent(self, a: str, s: Term) -> bool:
-        own = {str(t.args[0]) for t in statements(s) if t.op == "new"}
+        own = {str(t.args[0]): t for t in statements(s) if t.op == "new"}
+        if not all(self.fits_thread(x, t.args[1]) for x, t in own.items()):  # type: ignore[arg-type]
+            return False
         cells: dict[str, set[Term]] = {}
         for e in emissions(s):
             x, at = str(e.args[1]), e.args[2]
@@ -266,8 +268,7 @@ class LowerCuda(Lower):
         stage = self.k.stage(name)
         layout = self.layouts[name] = Layout(self.k, stage, loop_extents(body, self.k))
         shape = tuple(self.expr(e) for e in layout.shape)
-        extents = [const(e) for e in shape]
-        if any(e is None for e in extents) or math.prod(e for e in extents if e is not None) * BYTES[stage.dtype] > LOCAL_BYTES:
+        if not self.fits_thread(name, body):
             raise MoaError(732, f"stage {name} inside the threads of a block has no small constant size", notes=[f"extents: {', '.join(map(str, shape))}"],
                            hint="open it outside the block loops (shared memory), or tile its axes")  # fmt: skip
         buffer = self.new_buffer(name, stage.dtype, shape, "stack" if shape else "register", name)
@@ -278,6 +279,15 @@ class LowerCuda(Lower):
             self.needs_init.discard(name)
             first += self.initialise(name)
         return first + inner
+
+    def padded(self, e: Term, a: str, lanes: int) -> bool:
+        """No thread computes beyond an extent: it would read what nobody wrote."""
+        return False
+
+    def fits_thread(self, name: str, body: Term) -> bool:
+        """Whether the storage of a stage opened around ``body`` has a small constant size."""
+        extents = [const(e) for e in Layout(self.k, self.k.stage(name), loop_extents(body, self.k)).shape]
+        return None not in extents and math.prod(e for e in extents if e is not None) * BYTES[self.k.stage(name).dtype] <= LOCAL_BYTES
 
     def loop(self, f: Term, ctx: Ctx, body, kind: str = "", trip: int | None = None, unroll: int = 0) -> list[Node]:
         """Inside a thread every loop runs in sequence. An unrolled loop of extent min(T, ...) runs T times with a test, so that accumulators
