@@ -171,6 +171,11 @@ BAD = {
         'for("j", m, "seq", for("i", @j + 1, "seq", for("j", 2, "seq", emit("add", "x", <>, A[@i, @j]))))',
         "", "",
     ),
+    ("interchange", "distinct"): (
+        (), True, {},
+        'for("i", n, "seq", for("i", m, "seq", emit("add", "x", <>, a[@i])))',
+        "", "",
+    ),
     ("interchange", "noreads"): (
         (1, 1), True, {},
         'new("L", seq(emit("add", "L", <>, 1), for("i", 2, "seq", for("j", L[], "seq", seq(emit("add", "L", <>, 1), emit("add", "x", <>, 1.0))))))',

@@ -113,6 +113,11 @@ def test_reductions_that_change_places_are_rectangular(values: dict) -> None:
     assert apart(left, right)
 
 
+def test_nested_reductions_of_one_name_stay() -> None:
+    left, right = wrong("reduce-swap", "distinct", {"j": "k"})
+    assert apart(left, right)
+
+
 def test_an_empty_maximum_of_integers_is_no_infinity() -> None:
     e = t('reduce("max", "k", n, N[@k] + c[])')
     k = Kernel("t", ("n",), (), (Array("N", "i64", (size("n"),)), Array("c", "i64", ())), (Array("x", "i64", ()),), Term("emit", "once", "x", Term("ix"), e))
@@ -123,7 +128,7 @@ def test_an_empty_maximum_of_integers_is_no_infinity() -> None:
 
 
 def test_every_guard_of_an_algebra_rule_is_used_above() -> None:
-    assert {g.op for n in LAWS for g in R[n].guards} == {"notin", "positive", "real"}
+    assert {g.op for n in LAWS for g in R[n].guards} == {"notin", "positive", "real", "distinct"}
 
 
 @pytest.mark.parametrize(

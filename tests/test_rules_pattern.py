@@ -98,6 +98,7 @@ MISTAKES = {
     "two kinds": ('rule "a" { doc "d" reduce(m, x, n, x) => x }', 404, 1),
     "two kinds in two sides": ('rule "a" { doc "d" reduce(m, k, n, x) => k }', 404, 1),
     "idle param": ('rule "a" { doc "d" param T x + 0 => x }', 404, 1),
+    "define both ways": ('rule "a" { doc "d" for(i, n, p, s) <=> guard(bool(1), for(i, n, p, s)) define @i = n }', 406, 1),
     "no law": ('rule "a" { doc "d" }', 406, 1),
     "two laws": ('rule "a" { doc "d" x => x x + 0 => x }', 406, 1),
     "no doc": ('rule "a" { x + 0 => x }', 406, 1),

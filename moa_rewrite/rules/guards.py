@@ -22,6 +22,11 @@ def absent(kernel: Kernel, i: str, bound: str, s: Term) -> bool:
     return i not in closure(kernel, free_axes(s), bound) and i not in bound_axes(s)
 
 
+def distinct(kernel: Kernel, i: str, j: str) -> bool:
+    """The names differ: of two loops over one name, only the inner one is seen."""
+    return i != j
+
+
 def noreads(kernel: Kernel, *terms: Term) -> bool:
     """The terms (extents, conditions) read no array, so it does not matter when they are evaluated."""
     return all(not outer_reads(t) for t in terms)
@@ -130,7 +135,7 @@ def positive(kernel: Kernel, e: Term) -> bool:
 GUARDS: dict[str, Callable[..., bool]] = {
     f.__name__: f
     for f in (
-        notin, absent, noreads, keyed, keyed_stage, keyed_either, disjoint, untouched, unwritten, unread, unfed, writes_only, collects, collects_pairs,
-        tile, scalar, below, real, positive,
+        notin, absent, distinct, noreads, keyed, keyed_stage, keyed_either, disjoint, untouched, unwritten, unread, unfed, writes_only,
+        collects, collects_pairs, tile, scalar, below, real, positive,
     )
 }  # fmt: skip

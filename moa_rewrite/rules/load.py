@@ -166,6 +166,8 @@ def _check(rule: Rule) -> None:
     for v in used:
         if v not in rule.params and not (v in left and (v in right or not rule.twoway)):
             raise MoaError(404, *_place(rule, f"variable {v} is not bound by the {'left' if v not in left else 'right'} side"))
+    if rule.define and rule.twoway:
+        raise MoaError(406, *_place(rule, "a law that defines an axis applies from left to right only"))
     for p in rule.params:
         if p not in every:
             raise MoaError(404, *_place(rule, f"param {p} occurs in neither side"))

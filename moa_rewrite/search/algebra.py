@@ -135,6 +135,8 @@ class Saturation:
                 key = str(e.args[0])  # type: ignore[union-attr]
                 out += [f"(= f_{name}_{key} (fv {v(e)}))", f"(= 0 (& b_{name} f_{name}_{key}))"]
             return out
+        if g.op == "distinct":
+            return [f"(!= {g.args[0].args[0]} {g.args[1].args[0]})"]  # type: ignore[union-attr]
         if g.op in ("real", "positive", "scalar"):
             return [f"({g.op}_ {v(a)})" for a in g.args]
         raise KeyError(f"guard {g.op} has no meaning in an e-graph of scalars")

@@ -249,6 +249,8 @@ def condition(guard: Term) -> list[str]:
     if op == "keyed_either":
         i, j, s = name(args[0]), name(args[1]), text(args[2])
         return [f"(= k_ (| (keyed {i}) (keyed {j})))", f"(= r_ (rd {s}))", f"(= w_ (wr {s}))", "(= q_ (& r_ w_))", "(= q_ (& q_ k_))"]
+    if op == "distinct":
+        return [f"(!= {name(args[0])} {name(args[1])})"]
     if op in ("tile", "noreads", "absent"):
         return []
     raise KeyError(f"guard {op} has no meaning in an e-graph of statements")
