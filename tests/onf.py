@@ -163,10 +163,12 @@ def partial_sums(ty: str = "f32") -> Kernel:
     """Key tiles outside a sum over blocks of k: cells are loaded and added to."""
     loops = ["k.o:(p + 7) // 8:seq", "i.o:(n + 3) // 4:core", "k.i:min(8, p - @k.o*8):seq", "i.i:min(4, n - @i.o*4):unroll", "j.i:min(8, m):simd"]
     return kernel("partial_sums", "n m p", [array("A", ty, "n", "p"), array("B", ty, "p", "m")], [array("C", ty, "n", "m")],
-                  nest(loops, 'emit("add", "C", <@i, @j.i>, A[@i, @k] * B[@k, @j.i])'), defs="i = @i.o*4 + @i.i; k = @k.o*8 + @k.i", where="m <= 8")  # fmt: skip
+                  nest(loops, 'emit("add", "C", <@i, @j.i>, A[@i, @k] * B[@k, @j.i])'),
+                  defs="i = @i.o*4 + @i.i; k = @k.o*8 + @k.i", where="m <= 8")  # fmt: skip
 
 
 def integers() -> Kernel:
     e = "(@i - 7) // 3 * 100 + (@i - 7) % 3 * 10 + X[@i] // -4 + X[@i] % 5"
+    b = "X[@i] % 2 == 0 and not (X[@i] < 0 or X[@i] == 4)"
     return kernel("integers", "n", [array("X", "i32", "n")], [array("Y", "i64", "n"), array("Z", "bool", "n")],
-                  nest(["i:n:simd"], f'seq(emit("once", "Y", <@i>, {e}), emit("once", "Z", <@i>, X[@i] % 2 == 0 and not (X[@i] < 0 or X[@i] == 4)))'))  # fmt: skip
+                  nest(["i:n:simd"], f'seq(emit("once", "Y", <@i>, {e}), emit("once", "Z", <@i>, {b}))'))  # fmt: skip

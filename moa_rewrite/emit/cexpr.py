@@ -105,8 +105,8 @@ class CExpr:
             return f"{self.text(kids[0], ty, p)} {sign} {self.text(kids[1], ty, p + 1)}", p
         if op in ("max", "min"):
             if ty not in FLOATS and all(k.op in ("axis", "size", "int") for k in kids):
-                a, b = (self.text(k, ty, 6) for k in kids)
-                return f"{a} {'>' if op == 'max' else '<'} {b} ? {a} : {b}", 1
+                left, right = (self.text(k, ty, 6) for k in kids)
+                return f"{left} {'>' if op == 'max' else '<'} {right} ? {left} : {right}", 1
             return self._call(op, kids, ty)
         if op in ("qmax", "pow", "abs", "sign", "exp"):
             if op in ("abs", "sign") and ty == "bool":

@@ -29,7 +29,7 @@ from .storage import Layout, loop_extents
 class Lower(Nests):
     def run(self) -> LoopProgram:
         k, names = self.k, self.names
-        kernel_name = names.fresh(k.name)
+        kernel_name = names.function(k.name)
         sizes = tuple(names.of("size", s) for s in k.sizes)
         inputs = tuple(self.parameter(a.name, a.dtype, a.shape, "input" if a.shape else "value") for a in k.inputs)
         outputs = tuple(self.parameter(a.name, a.dtype, a.shape, "output") for a in k.outputs)

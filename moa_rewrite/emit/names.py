@@ -18,6 +18,18 @@ _WORDS = """
     threadidx blockidx blockdim griddim warpsize __global__ half float2 float4 int2 int4 status
 """
 _RESERVED = frozenset(_WORDS.split())
+# A kernel is a global symbol: also the functions of the C library and of POSIX, which it would replace or contradict.
+_FUNCTIONS = """
+    acos asin atan atan2 acosh asinh atanh cbrt copysign cosh erfc exp2 expm1 fabs fdim fma fmax fmin fmod frexp hypot ilogb ldexp lgamma
+    llrint llround log10 log1p log2 logb lrint lround modf nearbyint nextafter nexttoward remainder remquo rint round scalbln scalbn sinh tgamma
+    trunc drem finite significand gamma_r lgamma_r exp10 pow10 sincos
+    abort atexit atof atoi atol bsearch calloc div getenv labs ldiv llabs lldiv qsort rand random realloc srand strtod strtol system
+    memchr memcmp memcpy memmove memset strcat strchr strcmp strcpy strlen strncpy strstr strtok bcmp bcopy bzero ffs rindex
+    accept access alarm bind brk chdir chmod chown close connect creat dup execve fork fsync getpid ioctl kill link listen lseek mmap mount
+    nice open pause pipe poll read readv recv rename rmdir sbrk select send signal sleep socket stat sync time times truncate umask unlink
+    usleep utime wait write writev clock raise remove puts gets getc putc fopen fclose fread fwrite scanf sprintf perror
+"""
+_FUNCTION_NAMES = frozenset(f + end for f in _FUNCTIONS.split() for end in ("", "f", "l"))
 
 
 class Names:
@@ -33,6 +45,10 @@ class Names:
         if key not in self.given:
             self.given[key] = self.fresh(name)
         return self.given[key]
+
+    def function(self, name: str) -> str:
+        """An identifier for a global symbol."""
+        return self.fresh(name if name.lower() not in _FUNCTION_NAMES else f"{name}_kernel")
 
     def fresh(self, name: str) -> str:
         base = re.sub(r"[^A-Za-z0-9_]", "_", name)

@@ -27,7 +27,7 @@ def emissions(t: Term) -> Iterator[Term]:
 
 
 def types_of(k: Kernel) -> dict[str, str]:
-    return {a.name: a.dtype for a in (*k.inputs, *k.outputs, *k.stages)}
+    return {a.name: a.dtype for a in (*k.inputs, *k.outputs)} | {s.name: s.dtype for s in k.stages}
 
 
 def fix_sizes(k: Kernel, fixed: Mapping[str, int]) -> Kernel:
