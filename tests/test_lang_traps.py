@@ -25,7 +25,7 @@ def value(source: str, **inputs: object) -> np.ndarray:
     return got
 
 
-@pytest.mark.parametrize("v", itertools.permutations(range(3)))
+@pytest.mark.parametrize("v", list(itertools.permutations(range(3))))
 def test_transpose_reads_index_of_v(v: tuple[int, int, int]) -> None:
     """result[i] = A[i[v]], so that axis j of A becomes axis v[j]; the other reading is the inverse permutation."""
     a = np.arange(60.0).reshape(3, 4, 5)
@@ -44,7 +44,7 @@ def test_transpose_by_2_0_1() -> None:
     assert got[3, 4, 2] == a[2, 3, 4]
 
 
-@pytest.mark.parametrize(("v", "w"), itertools.product(itertools.permutations(range(3)), repeat=2))
+@pytest.mark.parametrize(("v", "w"), list(itertools.product(itertools.permutations(range(3)), repeat=2)))
 def test_transposes_compose(v: tuple[int, ...], w: tuple[int, ...]) -> None:
     """v ⍉ (w ⍉ A) = v[w] ⍉ A"""
     a = np.arange(24.0).reshape(2, 3, 4)
@@ -126,8 +126,7 @@ def test_a_mismatch_is_refused_even_for_length_one() -> None:
 
 def test_outer_sum_over_two_axes() -> None:
     a = np.arange(64.0).reshape(2, 4, 8)
-    got = value(
-        "kernel t(A: f64[i, j, k]) -> f64[i, j, i, j] = A +.× (<1, 2, 0> ⍉ A)", A=a)
+    got = value("kernel t(A: f64[i, j, k]) -> f64[i, j, i, j] = A +.× (<1, 2, 0> ⍉ A)", A=a)
     assert (got == np.einsum("abk,cdk->abcd", a, a)).all()
 
 

@@ -10,7 +10,7 @@ import itertools
 from ..terms import I, Term, axis
 from ..terms.ops import BINARY, UNARY
 from .poly import Poly
-from .prove import Verdict
+from .prove import UNKNOWN, Verdict
 from .values import Context, Val
 
 
@@ -22,7 +22,7 @@ def in_range(c: Context, index: Val, n: Poly) -> Verdict:
         names = [f"{'ijklpqst'[k % 8]}{k // 8 or ''}" for k in range(index.depth)]
         e = element(index.term, [axis(a) for a in names], itertools.count())
         given = tuple(Term("lt", axis(a), extent.term()) for a, extent in zip(names, c.frame, strict=False))
-    return c.prover.check(Term("and", Term("le", I(0), e), Term("lt", e, n.term())), given)
+    return c.prover.check(Term("and", Term("le", I(0), e), Term("lt", e, n.term())), given, ("index", e))
 
 
 def element(t: Term, i: list[Term], fresh: itertools.count) -> Term:
@@ -65,7 +65,7 @@ def element(t: Term, i: list[Term], fresh: itertools.count) -> Term:
         return Term(t.op, *[go(k, i) for k in t.kids()])
     assert t.op in (*UNARY, *BINARY, "select", "arr", "red", "scan", "reshape", "cast"), t
     number = next(fresh)
-    return Term("sub", Term("size", f"data{number}"), Term("size", f"data{number}'"))
+    return Term("sub", Term("size", f"{UNKNOWN}{number}"), Term("size", f"{UNKNOWN}{number}'"))
 
 
 def _at(i: list[Term], k: object, f) -> list[Term]:

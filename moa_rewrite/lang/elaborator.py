@@ -56,7 +56,7 @@ class _Elaborator:
         nonnegative: list[Term] = []
         for p in k.params:
             if p.name in places:
-                c.fail(202, f"`{p.name}` is defined twice", p.pos, [f"first at {places[p.name]}"])
+                c.fail(202, f"`{p.name}` is defined twice", p.pos, [f"first at {places[p.name]}"], hint="rename one of them")
             places[p.name] = p.pos
             if p.type is None or p.type.name not in B.DTYPES:
                 c.fail(107, f"the kernel parameter `{p.name}` needs a type", p.pos, hint=f"for example `{p.name}: f32[n]`; a scalar is `{p.name}: f32`")
@@ -69,7 +69,8 @@ class _Elaborator:
                 self.new_sizes(d, sizes, places)
         for n in sizes:
             if n in places:
-                c.fail(202, f"`{n}` is both a size and a parameter", places[n], [f"as a size at {places[f'size {n}']}"])
+                notes = [f"as a size at {places[f'size {n}']}"]
+                c.fail(202, f"`{n}` is both a size and a parameter", places[n], notes, hint="rename one of them; a size needs no parameter")
             env[n] = static_int(Poly.atom(Term("size", n)), "i64", places[f"size {n}"])
         for p in k.params:
             assert p.type is not None
@@ -86,7 +87,8 @@ class _Elaborator:
         values = self.body(k.body, env)
         parts = values if isinstance(values, tuple) else (values,)
         if len(parts) != len(k.results):
-            c.fail(310, f"`{k.name}` promises {len(k.results)} result(s), its body gives {len(parts)}", k.body.result.pos, [f"promised at {k.results[0].pos}"])
+            message, hint = f"`{k.name}` promises {len(k.results)} result(s), its body gives {len(parts)}", "several results: `-> (f32[n], f32) = (a, b)`"
+            c.fail(310, message, k.body.result.pos, [f"promised at {k.results[0].pos}"], hint=hint)
         outputs, nests = self.outputs(k, parts, env)
         return Kernel(k.name, tuple(sizes), where, tuple(inputs), outputs, seq(*nests))
 
@@ -204,7 +206,8 @@ class _Elaborator:
     def call(self, f: Closure, args: list[Val], pos: Pos) -> Value:
         d = f.definition
         if len(args) != len(d.params):
-            self.c.fail(203, f"`{d.name}` takes {len(d.params)} argument(s), not {len(args)}", pos, [f"defined at {d.pos}"])
+            hint = f"write `{d.name}({', '.join(p.name for p in d.params)})`"
+            self.c.fail(203, f"`{d.name}` takes {len(d.params)} argument(s), not {len(args)}", pos, [f"defined at {d.pos}"], hint=hint)
         env: Env = dict(f.env)
         places: dict[str, Pos] = {}
         self.c.calls.append((d.name, pos))
@@ -353,7 +356,7 @@ class _Elaborator:
         c = self.c
         for v, r in zip(args, ranks, strict=True):
             if v.rank < r:
-                c.fail(309, f"Ω<{r}> needs cells of rank {r}, the argument has rank {v.rank}", pos, shapes(v))
+                c.fail(309, f"Ω<{r}> needs cells of rank {r}, the argument has rank {v.rank}", pos, shapes(v), hint="give a rank the argument has")
         frames = [v.shape[: v.rank - r] for v, r in zip(args, ranks, strict=True)]
         longest = max(range(len(args)), key=lambda n: len(frames[n]))
         frame = frames[longest]

@@ -1,59 +1,49 @@
-"""Syntax mistakes that people make. An error is one of these if the parser stops in the same state as on an example."""
+"""What a syntax error means, from what the parser found, what it would have taken, and what stands before."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Set
+
+_CLOSING = {"(": ")", "[": "]"}
+_OPERAND = {"IDENT", "INT", "FLOAT", "P_BOOL", "UNDERSCORE", "LPAR", "P_MONAD", "P_NOT", "P_FOLD"}
 
 
-@dataclass(frozen=True)
-class Mistake:
-    code: int
-    message: str
-    hint: str
-    examples: tuple[str, ...]
+def diagnose(found: str, accepts: Set[str], before: str) -> tuple[int, str, str]:
+    """(code, message, hint). ``found``: type of the token that does not fit, "$END" for the end; ``accepts``: types that would;
+    ``before``: the text before it."""
+    before = re.sub(r"#[^\n]*", "", before).rstrip()
+    declaration = max(before.rfind("kernel "), before.rfind("def "))
+    here = before[max(declaration, 0) :]
+    operand_wanted = {"IDENT", "LPAR", "INT"} <= accepts
+    operator_wanted = bool(accepts & {"P_PLUS", "P_AND", "P_OR"})
+    if re.search(r"Ω\s*(<[^>]*)?$", before):
+        return 109, "Ω needs the ranks of its arguments", "write literal ranks, one per argument: `f Ω<1> x`, `x - Ω<1,0> m`"
+    cut_off = found == "$END" or (found in ("KERNEL", "DEF", "IN", "LET") and not before.endswith(("(", ",", "=")))
+    if cut_off and not operand_wanted and (bracket := _open(here)):
+        return 103, f"`{bracket}` is not closed", f"add the missing `{_CLOSING[bracket]}`"
+    if operand_wanted:
+        return 105, "an expression is missing here", "an operator, `=`, `in`, a comma or a bracket needs an expression after it"
+    if operator_wanted and found in ("LESSTHAN", "MORETHAN", "P_CMP"):
+        return 110, "comparisons do not chain", "write `a < b and b < c`"
+    if "IN" in accepts and found in ("$END", "KERNEL"):
+        return 104, "a binding needs `in` before the result", "write `let x = ... in result`"
+    if operator_wanted and found in _OPERAND:
+        hint = "put an operator between them, or call f(x)"
+        return 106, "two expressions stand side by side", hint + ("; `let x = ...` needs `in` before the result" if "IN" in accepts else "")
+    if before.endswith(":"):
+        return 107, "a type is missing here", "for example `x: f32[n]`; a scalar is `eps: f32`"
+    if here.startswith("kernel") and not operator_wanted and _open(here) is None:
+        return 108, "a kernel needs `-> type` and `= body`", "for example `kernel dot(x: f32[n], y: f32[n]) -> f32 = x +.× y`"
+    return 101, "unexpected", ""
 
 
-MISTAKES = (
-    Mistake(
-        103, "a bracket is not closed", "add the missing ) or ] or >",
-        (
-            "def f(x) = (x", "def f(x) = f(x", "def f(x) = <1, 2", "def f(x) = (x + 1 def g(x) = x", "def f(x) = f(x def g(x) = x",
-            "kernel k(x: f32[n) -> f32 = x",
-            "kernel k(x: f32[n", "kernel k(x: f32[n]", "def f(x) = <1, 2 def g(x) = x", "def f(x) = let a = (x in a", "def f(x) = x[1",
-        ),
-    ),
-    Mistake(
-        104, "a binding needs `in` before the result", "write `let x = ... in result`",
-        ("def f(x) = let a = x", "def f(x) = let a = x let b = a", "def f(x) = def g(y) = y"),
-    ),
-    Mistake(
-        105, "an expression is missing here", "an operator needs an operand on its right",
-        (
-            "def f(x) = ", "def f(x) = x +", "def f(x) = x × )", "def f(x) = let a = in a", "def f(x) = (x + )", "def f(x) = (", "def f(x) = f(x, )",
-            "def f(x) = x ↑", "def f(x) = + red", "def f(x) = let a = x in", "def f(x) = x + def g(x) = x", "def f(x) = φ", "def f(x) = x Ω<1>",
-        ),
-    ),
-    Mistake(
-        106, "two expressions stand side by side", "put an operator between them, or call f(x); a `let` needs `in` before the result",
-        (
-            "def f(x) = x x", "def f(x) = x 1", "def f(x) = f x", "def f(x) = (x) (x)", "def f(x) = 1 x", "def f(x) = x (x)", "def f(x) = (x x)",
-            "def f(x) = let a = x x in a", "def f(x) = f(x x)",
-        ),
-    ),
-    Mistake(
-        107, "a type is missing here", "for example `x: f32[n]`; a scalar is `eps: f32`",
-        ("kernel k(x:) -> f32 = x", "kernel k(x: ) -> f32 = x", "def f(x:) = x"),
-    ),
-    Mistake(
-        108, "a kernel needs `-> type` and `= body`", "for example `kernel dot(x: f32[n], y: f32[n]) -> f32 = x +.× y`",
-        ("kernel k(x: f32) = x", "kernel k(x: f32) -> f32", "kernel k(x: f32) -> = x", "kernel k(x: f32) x"),
-    ),
-    Mistake(
-        109, "Ω needs the ranks of its arguments", "write literal ranks, one per argument: `f Ω<1> x`, `x - Ω<1,0> m`",
-        ("def f(x) = f Ω x", "def f(x) = f Ω<n> x", "def f(x) = f Ω(1) x", "def f(x) = x - Ω x", "def f(x) = f Ω<> x"),
-    ),
-    Mistake(
-        110, "comparisons do not chain", "write `a < b and b < c`",
-        ("def f(x) = x < x < x", "def f(x) = x <= x <= x", "def f(x) = x == x == x"),
-    ),
-)  # fmt: skip
+def _open(text: str) -> str | None:
+    """The innermost bracket that is not closed."""
+    stack: list[str] = []
+    for c in text:
+        if c in _CLOSING:
+            stack.append(c)
+        elif stack and c == _CLOSING[stack[-1]]:
+            stack.pop()
+    return stack[-1] if stack else None

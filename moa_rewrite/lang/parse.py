@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from lark import Lark, Token, Tree
-from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from ..data import data_path
 from ..errors import MoaError
 from . import builtins as B
-from .mistakes import MISTAKES
+from .mistakes import diagnose
 from .tree import (
     App,
     Body,
@@ -72,23 +72,20 @@ def comments(text: str) -> list[Comment]:
 
 def _syntax_error(e: UnexpectedInput, text: str, filename: str) -> NoReturn:
     line, col = e.line, e.column
-    if isinstance(e, UnexpectedEOF) or (isinstance(e, UnexpectedToken) and e.token.type == "$END"):
-        lines = text.rstrip().splitlines() or [""]
-        line, col, found = len(lines), len(lines[-1]) + 1, "the end of the file"
-    elif isinstance(e, UnexpectedCharacters):
-        found = f"`{text[e.pos_in_stream or 0]}`"  # type: ignore[index]
+    code, message, hint = 102, "", "docs/language.md lists the symbols and their ASCII spellings"
+    if isinstance(e, UnexpectedToken):
+        kind, at = e.token.type, e.token.start_pos
+        if kind == "$END":
+            lines = text.rstrip().splitlines() or [""]
+            line, col, at = len(lines), len(lines[-1]) + 1, len(text)
+        found = "the end of the file" if kind == "$END" else f"`{e.token}`"
+        code, message, hint = diagnose(kind, e.accepts or set(), text[:at])
+        message += f" {found}" if code == 101 else f" (found {found})"
     else:
-        found = f"`{e.token}`" if isinstance(e, UnexpectedToken) else "this"
+        assert isinstance(e, UnexpectedCharacters)
+        message = f"the character `{text[e.pos_in_stream]}` has no meaning here"  # type: ignore[index]
     source = text.splitlines()[line - 1] if text.strip() else ""
-    notes = [source, " " * (col - 1) + "^"]
-    code, message, hint = 101, f"unexpected {found}", ""
-    if isinstance(e, UnexpectedCharacters) and not re.match(r"[\w<>()\[\],:=+*/%.-]", text[e.pos_in_stream or 0]):  # type: ignore[index]
-        code, message, hint = 102, f"the character {found} has no meaning here", "docs/language.md lists the symbols and their ASCII spellings"
-    else:
-        match = e.match_examples(_lark().parse, {m: m.examples for m in MISTAKES}, use_accepts=True)
-        if match is not None:
-            code, message, hint = match.code, f"{match.message} (found {found})", match.hint
-    raise MoaError(code, message, filename, line, col, notes, hint=hint)
+    raise MoaError(code, message, filename, line, col, [source, " " * (col - 1) + "^"], hint=hint)
 
 
 class _Build:
@@ -274,7 +271,8 @@ class _Build:
         name = "rho" if name == "shape" else name
         fn: Fn = Prim(str(name), pos=self.pos(t)) if name in B.CALLABLE else Ref(str(name), pos=self.pos(t))
         if isinstance(fn, Prim) and len(args) not in B.arity(fn.name):
-            self.fail(203, t, f"`{name}` takes {' or '.join(map(str, B.arity(fn.name)))} argument(s), not {len(args)}")
+            hint = f"to reduce an array, write `{name} red x`" if name in B.MONOIDS else "docs/language.md lists the operators"
+            self.fail(203, t, f"`{name}` takes {' or '.join(map(str, B.arity(fn.name)))} argument(s), not {len(args)}", hint)
         return App(fn, self.exprs(args), pos=self.pos(t))
 
     def count(self, t: Tree, args: Sequence[Tree | Token], form: str, n: int) -> None:

@@ -20,7 +20,7 @@ class Poly:
     @staticmethod
     def of(coeffs: Mapping[Monomial, int]) -> Poly:
         kept = [(m, c) for m, c in coeffs.items() if c]
-        return Poly(tuple(sorted(kept, key=lambda mc: (-len(mc[0]), [show(t) for t in mc[0]]))))
+        return Poly(tuple(sorted(kept, key=lambda mc: (-len(mc[0]), mc[1] < 0, [show(t) for t in mc[0]]))))
 
     @staticmethod
     def const(value: int) -> Poly:

@@ -57,7 +57,7 @@ def load(text: str, filename: str = "<text>") -> Program:
     for d in parse(text, filename):
         first = kernels.get(d.name) or definitions.get(d.name)
         if first:
-            raise MoaError(202, f"`{d.name}` is defined twice", d.pos.file, d.pos.line, d.pos.col, [f"first at {first.pos}"])
+            raise MoaError(202, f"`{d.name}` is defined twice", d.pos.file, d.pos.line, d.pos.col, [f"first at {first.pos}"], hint="rename one of them")
         if isinstance(d, KernelDef):
             kernels[d.name] = d
         else:

@@ -11,6 +11,7 @@ from ..terms import Term
 from .poly import evaluate, size_names
 
 RLIMIT = 3_000_000  # deterministic bound on the work of one query
+UNKNOWN = "data"  # names of sizes that stand for data begin so; a witness does not list them
 _SMALL = 4  # sizes 0..3 are tried first: a witness should be small
 
 
@@ -84,11 +85,11 @@ class Prover:
         self.where = where
         self._known: dict[tuple[Term, tuple[Term, ...]], Verdict] = {}
 
-    def check(self, claim: Term, given: tuple[Term, ...] = ()) -> Verdict:
-        """Is ``claim`` true for all sizes (and axes) that satisfy the `where` and ``given``?"""
+    def check(self, claim: Term, given: tuple[Term, ...] = (), shown: tuple[str, Term] | None = None) -> Verdict:
+        """Is ``claim`` true for all sizes (and axes) that satisfy the `where` and ``given``? ``shown``: a value that a witness should name."""
         key = (claim, given)
         if key not in self._known:
-            self._known[key] = self._small(claim, given) or self._solve(claim, given)
+            self._known[key] = self._small(claim, given) or self._solve(claim, given, shown)
         return self._known[key]
 
     def equal(self, a: Term, b: Term) -> Verdict:
@@ -120,7 +121,7 @@ class Prover:
                 continue
         return None
 
-    def _solve(self, claim: Term, given: tuple[Term, ...]) -> Verdict:
+    def _solve(self, claim: Term, given: tuple[Term, ...], shown: tuple[str, Term] | None) -> Verdict:
         env: dict[str, z3.ExprRef] = {}
         facts: list = []
         goal = to_z3(claim, env, facts)
@@ -133,5 +134,7 @@ class Prover:
             return Verdict(True)
         if found == z3.sat:
             model = solver.model()
-            return Verdict(False, ", ".join(f"{n.lstrip('@')} = {model.eval(v, model_completion=True)}" for n, v in sorted(env.items())))
+            parts = [] if shown is None else [(shown[0], to_z3(shown[1], env, []))]
+            parts += [(n.lstrip("@"), v) for n, v in sorted(env.items()) if not n.startswith(UNKNOWN)]
+            return Verdict(False, ", ".join(f"{n} = {model.eval(v, model_completion=True)}" for n, v in parts))
         return Verdict(False)

@@ -25,7 +25,8 @@ def apply_structural(c: Context, op: str, args: list[Val], pos: Pos) -> Val:
 # --- helpers ---------------------------------------------------------------------------------------------------------------------
 def need_rank(c: Context, v: Val, rank: int, op: str, pos: Pos) -> None:
     if v.rank < rank:
-        c.fail(309, f"{symbol(op)} needs an array of rank {rank} or more, not of rank {v.rank}", pos, shapes(v))
+        hint = "a scalar has no axis to reduce or select from"
+        c.fail(309, f"{symbol(op)} needs an array of rank {rank} or more, not of rank {v.rank}", pos, shapes(v), hint=hint)
 
 
 def static_numbers(c: Context, v: Val, op: str, pos: Pos, what: str) -> tuple[Static, bool]:
