@@ -8,6 +8,7 @@ A group of emissions ``emit("osm", X, ix, pair(s, x))`` with the same s becomes,
     P = exp(s - sh)                      once, shared by the group; kept in the buffer of s when s is a stage read nowhere else
     X += P * x
 
+Where the tile is the whole reduction there is no running maximum and nothing to rescale.
 A row whose s are all -inf gives 0: sh = 0 there, so no inf - inf arises. The tile is the largest statement around the group that holds
 no other statement and no key loop outside its reductions except unroll and simd loops.
 Source of the recurrence: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
@@ -96,7 +97,9 @@ class _Expand:
 
         named = sorted(free_axes(g.s), key=lambda a: self._order(a))
         key_axes = [a for a in named if self.k.base_axes(frozenset([a])) <= g.keys]
-        m, mt, mn, sh, al = (self._stage(n, key_axes) for n in ("m_run", "m_tile", "m_new", "shift", "alpha"))
+        names = sorted({str(at(tile, r).args[1]) for r in rel})
+        whole = self._whole(top, names)
+        mt, sh = self._stage("m_tile", key_axes), self._stage("shift", key_axes)
 
         def cell(t: str) -> Term:
             return get(t, *map(axis, key_axes))
@@ -105,27 +108,25 @@ class _Expand:
             return Term("emit", how, t, ix(*map(axis, key_axes)), e)
 
         prob = Term("exp", Term("sub", g.s, cell(sh)))
-        steps = [
-            _nest(s_loops, put_once(mt, g.s, "qmax")),
-            _nest(
-                key_loops,
-                seq(
-                    put_once(mn, Term("qmax", cell(m), cell(mt))),
-                    put_once(sh, Term("select", Term("eq", cell(mn), num("-inf")), num("0.0"), cell(mn))),
-                    put_once(al, Term("exp", Term("sub", cell(m), cell(sh)))),
-                    put_once(m, cell(mn), "assign"),
-                ),
-            ),
-        ]
-        done: set[str] = set()
-        for r in rel:
-            _, x, where, _ = at(tile, r).args
-            assert isinstance(where, Term)
-            if str(x) not in done:
-                done.add(str(x))
-                x_axes = self.k.base_axes(free_axes(where))
-                steps.append(_nest([f for f in self._loops_to(tile, r) if self._over(f, x_axes)], Term("emit", "rescale", x, where, cell(al))))
-        opened = [mt, mn, sh, al]
+        steps = [_nest(s_loops, put_once(mt, g.s, "qmax"))]
+        opened = [mt, sh]
+
+        def shift_by(top_cell: Term) -> Term:
+            return put_once(sh, Term("select", Term("eq", top_cell, num("-inf")), num("0.0"), top_cell))
+
+        if whole:
+            steps.append(_nest(key_loops, shift_by(cell(mt))))
+        else:
+            m, mn, al = (self._stage(n, key_axes) for n in ("m_run", "m_new", "alpha"))
+            opened += [mn, al]
+            new_top = put_once(mn, Term("qmax", cell(m), cell(mt)))
+            scale = put_once(al, Term("exp", Term("sub", cell(m), cell(sh))))
+            steps.append(_nest(key_loops, seq(new_top, shift_by(cell(mn)), scale, put_once(m, cell(mn), "assign"))))
+            for name in names:
+                r = next(r for r in rel if at(tile, r).args[1] == name)
+                cells: Term = at(tile, r).args[2]  # type: ignore[assignment]
+                axes = self.k.base_axes(free_axes(cells))
+                steps.append(_nest([f for f in self._loops_to(tile, r) if self._over(f, axes)], Term("emit", "rescale", name, cells, cell(al))))
         once_each = len(rel) == 1 and all(self._over(f, s_axes) for f in self._loops_to(tile, rel[0]))
         own = self._own_stage(top)
         if once_each:
@@ -141,7 +142,6 @@ class _Expand:
             opened.append(p)
             steps.append(_nest(s_loops, Term("emit", "once", p, ix(*map(axis, p_axes)), prob)))
             prob = get(p, *map(axis, p_axes))
-        names = sorted(done)
         for r in rel:
             _, x, where, e = at(tile, r).args
             value = e.args[1]  # type: ignore[union-attr]
@@ -151,9 +151,10 @@ class _Expand:
         for t in reversed(opened):
             new_tile = Term("new", t, new_tile)
         body = put(body, top, new_tile)
-        scope = self._scope(top, names)
-        body = put(body, scope, Term("new", m, at(body, scope)))
-        line = f"{', '.join(names)}: running maximum {m} over {g.s}, probabilities {how}"
+        if not whole:
+            scope = self._scope(top, names)
+            body = put(body, scope, Term("new", m, at(body, scope)))
+        line = f"{', '.join(names)}: {f'maximum {mt}' if whole else f'running maximum {m}'} over {g.s}, probabilities {how}"
         return with_fields(self.k, body=body, stages=(*self.k.stages, *self.made)), line
 
     def _tile(self) -> Path:
@@ -224,6 +225,15 @@ class _Expand:
             if u.op == "for":
                 return None
         return None
+
+    def _whole(self, top: Path, names: list[str]) -> bool:
+        """Whether the tile is the whole reduction, so that no maximum runs on: nothing else is added to the cells of what it serves."""
+        body, keys = self.k.body, self._all_keys()
+        if any(t.op == "emit" and t.args[0] == "osm" and t.args[1] in names and p not in self.g.where for p, t in positions(body)):
+            return False
+        births = {str(u.args[0]): n for n in range(len(top)) if (u := at(body, top[:n])).op == "new"}
+        start = min(births.get(x, 0) for x in names)
+        return all(self._over(u, keys) for n in range(start, len(top)) if (u := at(body, top[:n])).op == "for")
 
     def _scope(self, top: Path, names: list[str]) -> Path:
         """Where the running maximum opens: outside the group's reduction loops, inside the storage of what it serves."""
