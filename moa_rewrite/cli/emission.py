@@ -49,7 +49,7 @@ def _c(kernel: Kernel, stem: str, fix: Mapping[str, int], machine: Any) -> tuple
     from ..build import C_FLAGS
     from ..emit import Options, lower, print_c
 
-    lowered = lower(kernel, "c", Options(fix=fix))
+    lowered = lower(kernel, "c", Options(fix=fix, vector_bytes=machine.simd_bytes, vector_registers=machine.vector_registers))
     printed = print_c(lowered)
     return lowered, {f"{stem}.c": _renamed(printed.c_text, lowered.name, stem), f"{stem}.h": printed.h_text}, _march(C_FLAGS, machine)
 
@@ -59,7 +59,7 @@ def _fortran(kernel: Kernel, stem: str, fix: Mapping[str, int], machine: Any) ->
     from ..emit import Options, lower
     from ..emit.fortran import print_fortran
 
-    lowered = lower(kernel, "fortran", Options(fix=fix))
+    lowered = lower(kernel, "fortran", Options(fix=fix, vector_bytes=machine.simd_bytes, vector_registers=machine.vector_registers))
     return lowered, {f"{stem}.f90": print_fortran(lowered).f90_text}, _march(FLAGS, machine)
 
 

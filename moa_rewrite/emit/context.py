@@ -24,11 +24,17 @@ Body = Callable[["Ctx"], list[Node]]
 
 @dataclass(frozen=True)
 class Options:
-    """``fix``: sizes compiled in. ``parallel_if``: a boolean term over sizes; where false one thread runs the kernel. ``unroll``: of reduction loops."""
+    """``fix``: sizes compiled in. ``parallel_if``: a boolean term over sizes; where false one thread runs the kernel. ``unroll``: of reduction loops.
+
+    ``vector_bytes``, ``vector_registers``: of the machine; a register tile holds no more accumulators than there are registers (unrolled axes that would
+    exceed them become loops outside the reduction).
+    """
 
     fix: Mapping[str, int] = field(default_factory=dict)
     parallel_if: Term | None = None
     unroll: int = 4
+    vector_bytes: int = 32
+    vector_registers: int = 16
 
 
 @dataclass(frozen=True)

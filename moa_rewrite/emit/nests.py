@@ -10,8 +10,6 @@ from .fold import bounded, const, fold, interval, nonneg
 from .loops import Declare, If, Let, Loop, Node, Store, Update
 from .storage import whole_extent
 
-TILE_VECTORS = 32  # most accumulators of a tile, in vectors of LANE_BYTES
-LANE_BYTES = 32
 MOST_LANES = 128
 
 
@@ -207,11 +205,11 @@ class Nests(Context):
                 top = bounded(f.args[1])[0]  # type: ignore[arg-type]
                 if top is None or top > MOST_LANES:
                     return None
-                vectors *= -(-top * BYTES[ty] // LANE_BYTES)
+                vectors *= -(-top * BYTES[ty] // self.options.vector_bytes)
                 lanes.append(f)
         for f in reversed([f for f in cells if f.args[2] == "unroll"]):
             top = bounded(f.args[1])[0] if str(f.args[0]) in trips else None  # type: ignore[arg-type]
-            if top is None or vectors * top > TILE_VECTORS:
+            if top is None or vectors * top > self.options.vector_registers:
                 outer.insert(0, f)
             else:
                 vectors *= top
