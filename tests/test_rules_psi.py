@@ -187,6 +187,15 @@ def test_normal_form_does_not_depend_on_the_order_of_the_rules() -> None:
         assert normalise(k, R, names)[0] == first
 
 
+def test_extents_that_change_on_the_way() -> None:
+    """The axis of a scan has another extent once the scan is a reduction: no step may rest on the first one."""
+    data = {"B": np.arange(4.0).reshape(1, 4)}
+    assert repr(check(parse_term('scan("add", 0, "k", 4, reshape(<4>, <1, 4>, arr("B")))'), data)) == 'reduce("add", "k", @i0 + 1, B[@k // 4, @k % 4])'
+    k = source(parse_term("iota(4)"), 1, (I(4),), {})
+    with pytest.raises(ValueError, match="mod-small is no plain rewrite rule"):
+        normalise(k, R, ["mod-small"])
+
+
 def test_budget() -> None:
     k = source(parse_term('exp(exp(exp(arr("A"))))'), 2, (I(3), I(4)), DATA)
     with pytest.raises(rules.RuleError, match="no normal form after 3 steps"):
