@@ -159,13 +159,27 @@ def layout(kernel: Kernel, path: Path, T: str, order: tuple[Term, ...]) -> Kerne
     raise RuleError(f"no stage {T}")
 
 
-BUILTINS: dict[str, Callable[..., Kernel]] = {f.__name__: f for f in (alpha, ring, materialise, place, layout)}
+def admit(kernel: Kernel, path: Path, c: Term) -> Kernel:
+    """A kernel may be made for fewer sizes: a further condition on sizes holds for every call (and is tested at entry)."""
+    if path:
+        raise RuleError("the sizes belong to the header: the position must be the root")
+    if c.op not in ("lt", "le", "eq", "ne") or any(u.op not in _SIZES for a in c.kids() for u in subterms(a)):
+        raise RuleError(f"{c} is no comparison of sizes")
+    unknown = sorted({str(u.args[0]) for u in subterms(c) if u.op == "size"} - set(kernel.sizes))
+    if unknown:
+        raise RuleError(f"no size {', '.join(unknown)}")
+    return replace(kernel, where=(*kernel.where, c))
+
+
+_SIZES = ("size", "int", "add", "sub", "mul", "idiv", "mod", "min", "max")
+BUILTINS: dict[str, Callable[..., Kernel]] = {f.__name__: f for f in (alpha, ring, materialise, place, layout, admit)}
 PARAMS: dict[str, dict[str, type]] = {
     "alpha": {"new": Term},
     "ring": {"new": Term},
     "materialise": {"T": str, "dtype": str, "axes": tuple, "e": Term},
     "place": {"level": str},
     "layout": {"T": str, "order": tuple},
+    "admit": {"c": Term},
 }
 
 

@@ -136,7 +136,7 @@ class Cost:
                 vectors = max(1.0, b.vec / lanes)
                 if nb.count * vectors <= self.m.registers:
                     out.append(self._around(axis, ax, replace(e, block=nb), "unroll", e.cycles))
-        closed, per = self._close(e, ax.root)
+        closed, per = self._close(e, ax.root, ax.trips)
         out.append(self._around(axis, ax, closed, "seq", per * ax.trips + LOOP * ax.trips + closed.cycles * 0))
         return [self._priced(x) for x in out]
 
@@ -189,8 +189,8 @@ class Cost:
             out = replace(closed, cycles=per + NEST + (LATENCY * 4 if ax.root in leaf.reduction else 0.0))
         return out
 
-    def _close(self, e: Entry, loop_root: str) -> tuple[Entry, float]:
-        """Cycles of one execution of the body inside a loop over ``loop_root`` ("" for none)."""
+    def _close(self, e: Entry, loop_root: str, trips: float = 1.0) -> tuple[Entry, float]:
+        """Cycles of one execution of the body inside a loop over ``loop_root`` ("" for none) of so many trips."""
         b = e.block
         if b is None:
             return e, e.cycles
@@ -230,12 +230,8 @@ class Cost:
             cycles += cells * stored * (2.0 if accumulates else 1.0)
         out = replace(e, block=None)
         if in_registers:
-            trips = max(1.0, self._trips_of(loop_root, leaf))
-            cycles += (cells * stored * 2.0 + NEST) / trips
+            cycles += (cells * stored * 2.0 + NEST) / max(1.0, trips)
         return out, cycles
-
-    def _trips_of(self, root: str, leaf: Leaf) -> float:
-        return min((a.trips for a in self.axes.values() if a.root == root), default=1.0)
 
     def _rescale(self, group: Any, mask: int, foot: np.ndarray, cold: np.ndarray) -> float:
         """Cycles to rescale the sums of an osm group once, charged where its tile is complete."""

@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 
 from .cost import Block, Cost, Entry
+from .problem import build
+from .structure import Space, loop_axes
+from .tiles import replay
 
 THREADS = 256.0
 BARRIER = 40.0  # cycles
@@ -26,6 +29,7 @@ class GpuModel:
     names: tuple[str, ...]
     clock: float
     cores: int  # SMs
+    shared: float  # bytes that the stages of a block may take
     lanes: float  # f32 lanes of an SM
     fork_cycles: float
     dram: float
@@ -42,7 +46,7 @@ class GpuModel:
         rate = float(l2[0].bandwidth) / clock if l2 else float(m.memory_bandwidth) * 3 / clock / sms
         hbm = float(m.memory_bandwidth) / clock
         # one block's share: two blocks on an SM
-        return GpuModel((float(m.shared_per_sm) / 2, float(m.l2_bytes)), (rate, hbm / sms), ("shared", "L2"), clock, sms,
+        return GpuModel((float(m.shared_per_sm) / 2, float(m.l2_bytes)), (rate, hbm / sms), ("shared", "L2"), clock, sms, float(m.shared_per_block) - 8192,
                         float(m.fp32_flops) / 2 / clock / sms, float(m.launch_s) * clock, hbm)  # fmt: skip
 
 
@@ -74,7 +78,7 @@ class GpuCost(Cost):
         leaf = self.p.leaves[b.leaf]
         return max(1.0, leaf.work + len(leaf.reads) + leaf.exps * self.m.exp_cycles)
 
-    def _close(self, e: Entry, loop_root: str) -> tuple[Entry, float]:
+    def _close(self, e: Entry, loop_root: str, trips: float = 1.0) -> tuple[Entry, float]:
         b = e.block
         if b is None:
             return e, e.cycles
@@ -92,8 +96,13 @@ class GpuCost(Cost):
     def seq(self, a: Entry, b: Entry) -> Entry | None:
         """As for a CPU, but what the stages closed inside a block take must fit its shared memory."""
         e = super().seq(a, b)
-        held = 0.0 if e is None else float(e.foot[e.cold == 0.0].sum())
-        return None if held > self.m.caps[0] else e
+        return None if e is not None and self.held(e) > self.m.caps[0] else e
+
+    def held(self, e: Entry) -> float:
+        """Bytes of the stages that are closed inside a block; a cell of pairs counts twice."""
+        pairs = {x.target for x in self.p.leaves if x.monoid == "osm"}
+        twice = np.array([2.0 if a in pairs else 1.0 for a in self.p.arrays])
+        return float((e.foot * twice)[e.cold == 0.0].sum())
 
     def _rescale(self, group: Any, mask: int, foot: np.ndarray, cold: np.ndarray) -> float:
         return 3 * BARRIER
@@ -108,3 +117,30 @@ class GpuCost(Cost):
         terms["DRAM"] = float(moved[1]) / self.m.dram / self.m.clock
         terms["launch"] = self.m.fork_cycles / self.m.clock
         return sum(terms.values()), terms
+
+
+def admitted(plan: tuple, space: Space, model: GpuModel, tiles: dict[str, int], shared: float) -> dict[str, int]:
+    """Upper bounds for the sizes that the shared memory of a plan grows with, such that it fits: powers of two at or above the sizes cost is judged at,
+    raised together as long as they fit. Empty when no size matters."""
+    roomy = replace(model, caps=(float("inf"), *model.caps[1:]))
+
+    def held(sizes: dict[str, int]) -> float:
+        here = replace(space, problem=build(space.problem.kernel, sizes))
+        cost = GpuCost(here.problem, roomy, loop_axes(here, tiles))
+        e = replay(plan, cost)
+        return float("inf") if e is None else cost.held(cost.closed(e))
+
+    sizes = space.problem.sizes
+    grown = {n: {**sizes, n: 1 << max(3, v - 1).bit_length()} for n, v in sizes.items()}
+    now = held(sizes)
+    bounds = {n: grown[n][n] for n in sorted(sizes) if held({**sizes, n: 4 * grown[n][n]}) > now}
+    if not bounds:
+        return {}
+    if held({**sizes, **bounds}) > shared:
+        bounds = {n: sizes[n] for n in bounds}
+    for _ in range(8):
+        more = {n: 2 * v for n, v in bounds.items()}
+        if held({**sizes, **more}) > shared:
+            break
+        bounds = more
+    return bounds

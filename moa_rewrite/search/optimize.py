@@ -13,14 +13,14 @@ from typing import Any
 
 from ..errors import UNDECIDED, MoaError
 from ..rules import RuleSet, Step, apply_step, psi_normalise
-from ..terms import I, Kernel, Term
+from ..terms import I, Kernel, Term, size
 from .algebra import alternatives, extent_points
 from .cost import Cost, Entry, Model
 from .derive import derive
 from .egraph import Report
 from .extract import Extractor
 from .form import materialise, packs, rename_axes
-from .gpu import GpuCost, GpuModel
+from .gpu import GpuCost, GpuModel, admitted
 from .plan import layouts, placements, right_nested, statement
 from .problem import Problem, build
 from .structure import Space, loop_axes, saturate
@@ -199,6 +199,9 @@ def realise(c: _Candidate, rules: RuleSet, gpu: bool) -> tuple[Kernel, list[Step
     level = "grid" if gpu else "core" if c.cost.m.cores > 1 else ""
     tail = [Step("place", p.path, {"level": p.place}) for p in placements(plan, c.space, c.cost, target, level)]
     tail += [Step("layout", (), {"T": t, "order": tuple(I(x) for x in order)}) for t, order in sorted(layouts(c.entry, c.space).items())]
+    if gpu:
+        bounds = admitted(plan, c.space, c.cost.m, c.tiles, c.cost.m.shared)  # type: ignore[arg-type, attr-defined]
+        tail += [Step("admit", (), {"c": Term("le", size(n), I(v))}) for n, v in bounds.items()]
     for s in tail:
         k = apply_step(k, rules, s)
     return k, [*steps, *tail]
