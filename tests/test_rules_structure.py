@@ -149,6 +149,16 @@ def test_place_and_layout() -> None:
             apply_step(k, R, Step("layout", path, {"T": name, "order": tuple(map(I, order))}))
 
 
+def test_admit() -> None:
+    k = kernel('for("i", n, "seq", emit("once", "X", <@i>, a[@i]))')
+    out = apply_step(k, R, Step("admit", (), {"c": t("n <= 5")}))
+    assert out.where == (t("n <= 5"),) and out.body is k.body and outcome(out) == outcome(k)
+    assert outcome(apply_step(k, R, Step("admit", (), {"c": t("n <= 4")}))) == "undefined"  # refused, not computed wrongly
+    for path, c in (((3,), "n <= 5"), ((), "n + 5"), ((), "z <= 5"), ((), "@i <= 5"), ((), "a[0] <= 5.0")):
+        with pytest.raises(RuleError):
+            apply_step(k, R, Step("admit", path, {"c": t(c)}))
+
+
 def materialise(k: Kernel, path, e: str, axes: str = "", name: str = "T", dtype: str = "f64") -> Kernel:
     return apply_step(k, R, Step("materialise", path, {"T": name, "dtype": dtype, "axes": tuple(axis(a) for a in axes.split()), "e": t(e)}))
 
