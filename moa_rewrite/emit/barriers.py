@@ -27,21 +27,19 @@ class Touch:
 State = frozenset[Touch]
 
 
-def insert_barriers(
-    body: tuple[CudaNode, ...], common: Callable[[str], bool], base: Callable[[Term], frozenset[str]], grid: frozenset[str], shared: frozenset[str]
-) -> tuple[CudaNode, ...]:
+class Placer:
     """``common(b)``: whether several threads see buffer b. ``base(e)``: the loop variables an expression depends on, definitions looked through.
-    ``grid``: the variables that are constant in a block. ``shared``: the buffers that the body finds again, as it left them, when it runs for the
-    next block of the grid; where that needs a barrier it is the last node."""
-    placer = _Placer(common, base, grid)
-    out, end = placer.sequence(body, frozenset())
-    left = frozenset(replace(t, cell=None) for t in end if t.buffer in shared)
-    return out if placer.sequence(body, left)[0] == out else (*out, Barrier("the next block of the grid"))
+    ``grid``: the variables that are constant in a block."""
 
-
-class _Placer:
     def __init__(self, common: Callable[[str], bool], base: Callable[[Term], frozenset[str]], grid: frozenset[str]) -> None:
         self.common, self.base, self.grid = common, base, grid
+
+    def place(self, body: tuple[CudaNode, ...], shared: frozenset[str]) -> tuple[CudaNode, ...]:
+        """The body with its barriers. ``shared``: the buffers that it finds again, as it left them, when it runs for the next block of the grid; where
+        that needs a barrier it is the last node."""
+        out, end = self.sequence(body, frozenset())
+        left = frozenset(replace(t, cell=None) for t in end if t.buffer in shared)
+        return out if self.sequence(body, left)[0] == out else (*out, Barrier("the next block of the grid"))
 
     def loop(self, body: tuple[CudaNode, ...], before: State) -> tuple[tuple[CudaNode, ...], State]:
         start = before
@@ -104,6 +102,7 @@ class _Placer:
             # which thread has an index depends on all extents but the first: they must not change with a uniform loop
             steady = all(self.base(e) <= self.grid for _, e in n.loops[1:])
             cell = (n.loops, at) if not more and steady and self.owns(n.loops, at) else None
+            cell = cell if n.loops else ((), ())  # one thread: all its accesses are in order
             out.add(Touch(b in written, b, cell))
         return frozenset(out)
 

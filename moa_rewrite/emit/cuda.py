@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..terms import Term, free_axes, reads, show, subterms
+from ..terms import Term, free_axes, show, subterms
 from .cexpr import C_TYPE
 from .cprint import CPrinter, _doc
-from .cuda_program import Barrier, CudaProgram, Launch, Threads
+from .cuda_program import Barrier, CudaProgram, Launch, Threads, every_node, mentions, terms_of
 from .fold import const, nonneg
-from .loops import Buffer, If, Loop, Store, Update, expressions
+from .loops import Buffer, Loop, Store, Update
 
 
 @dataclass(frozen=True)
@@ -237,41 +237,8 @@ class CudaPrinter(CPrinter):
         return "\n".join(out)
 
 
-def every_node(body):
-    for n in body:
-        yield n
-        match n:
-            case Loop() | Threads():
-                yield from every_node(n.body)
-            case If():
-                yield from every_node(n.then)
-                yield from every_node(n.other)
-
-
-def node_terms(n) -> tuple[Term, ...]:
-    match n:
-        case Threads():
-            return tuple(e for _, e in n.loops)
-        case Barrier():
-            return ()
-    return expressions(n)
-
-
-def mentions(body) -> tuple[set[str], list[Term]]:
-    """(arrays, expressions) of a body."""
-    arrays: set[str] = set()
-    terms: list[Term] = []
-    for n in every_node(body):
-        if isinstance(n, Store | Update):
-            arrays.add(n.buffer)
-        for e in node_terms(n):
-            arrays |= reads(e)
-            terms.append(e)
-    return arrays, terms
-
-
 def used_axes(body) -> frozenset[str]:
-    return frozenset().union(*[free_axes(e) for n in every_node(body) for e in node_terms(n)])
+    return frozenset().union(*[free_axes(e) for n in every_node(body) for e in terms_of(n)])
 
 
 def print_cuda(prog: CudaProgram) -> CudaSource:

@@ -6,10 +6,11 @@ Spaces of ``Buffer`` on a GPU: ``input``, ``output`` and ``shared`` (one per cal
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..terms import Term
-from .loops import Buffer, Node, Note
+from ..terms import Term, reads
+from .loops import Buffer, If, Loop, Node, Note, Store, Update, expressions
 
 
 @dataclass(frozen=True)
@@ -65,3 +66,44 @@ class CudaProgram:
     fixed: dict[str, int] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
     names: dict[str, str] = field(default_factory=dict)
+
+
+def steps(body: tuple[CudaNode, ...]) -> Iterator[CudaNode]:
+    """Every node outside ``Threads`` and these themselves, parents first."""
+    for n in body:
+        yield n
+        match n:
+            case Loop():
+                yield from steps(n.body)
+            case If():
+                yield from steps(n.then)
+                yield from steps(n.other)
+
+
+def every_node(body: tuple[CudaNode, ...]) -> Iterator[CudaNode]:
+    """Every node, also inside ``Threads``, parents first."""
+    for n in body:
+        yield n
+        match n:
+            case Loop() | Threads():
+                yield from every_node(n.body)
+            case If():
+                yield from every_node(n.then)
+                yield from every_node(n.other)
+
+
+def terms_of(n: CudaNode) -> tuple[Term, ...]:
+    """The expressions that stand directly in a node."""
+    match n:
+        case Threads():
+            return tuple(e for _, e in n.loops)
+        case Barrier():
+            return ()
+    return expressions(n)
+
+
+def mentions(body: tuple[CudaNode, ...]) -> tuple[frozenset[str], list[Term]]:
+    """(buffers, expressions) of a body."""
+    found = list(every_node(body))
+    terms = [e for n in found for e in terms_of(n)]
+    return frozenset(n.buffer for n in found if isinstance(n, Store | Update)).union(*map(reads, terms)), terms

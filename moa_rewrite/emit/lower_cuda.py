@@ -17,10 +17,11 @@ from dataclasses import replace
 
 from ..errors import MoaError
 from ..terms import I, Kernel, Term, axis, free_axes, reads, subterms
-from .barriers import insert_barriers
-from .cuda_program import Barrier, CudaNode, CudaProgram, Launch, Threads
+from .barriers import Placer
+from .cuda_program import CudaNode, CudaProgram, Launch, Threads, mentions, steps, terms_of
 from .fold import bounded, const, fold
-from .loops import Buffer, Declare, If, Let, Loop, Node, Store, expressions
+from .fuse import fuse, registers
+from .loops import Buffer, Declare, If, Let, Loop, Node, Store
 from .lower import BYTES, NOT_SUMMED, Ctx, Lower, Options, neutral
 from .prepare import emissions, items
 from .storage import Layout, loop_extents
@@ -96,15 +97,22 @@ class LowerCuda(Lower):
 
     def finish(self, body: tuple[CudaNode, ...], what: str = "") -> None:
         body = prune(body)
-        if not any(isinstance(n, Threads) for n in walk(body)):
+        if not any(isinstance(n, Threads) for n in steps(body)):
             return
         grid = frozenset(a for a, _ in self.grid)
-        body = insert_barriers(body, self.common, self.variables, grid, frozenset(b.name for b in self.shared) if grid else frozenset())
+        placer = Placer(self.common, self.variables, grid)
+        body = registers(fuse(body, placer), self.shared, placer, self.own_register)
+        self.shared = [b for b in self.shared if b.name in mentions(body)[0]]
+        body = placer.place(body, frozenset(b.name for b in self.shared) if grid else frozenset())
         if not self.grid and not self.shared and len(body) == 1 and isinstance(body[0], Threads):
             body = (replace(body[0], wide=True),)
         name = self.names.fresh(f"{self.name}_{what or f'k{len(self.launches)}'}")
         self.launches.append(Launch(name, self.grid, body, tuple(self.shared), self.block_size(body)))
         self.note("launch", f"{name}: grid {', '.join(a for a, _ in self.grid) or '1'}, {self.launches[-1].threads} threads")
+
+    def own_register(self, b: Buffer) -> Buffer:
+        self.note("register", f"{b.source}: each thread keeps its cell of {b.name}")
+        return self.new_buffer(b.name, b.dtype, (), "register", b.source)
 
     def fill_launch(self, name: str) -> None:
         self.shared, self.grid = [], ()
@@ -113,7 +121,7 @@ class LowerCuda(Lower):
     def block_size(self, body: tuple[CudaNode, ...]) -> int:
         """Whole warps enough for the largest nest of the block, as far as extents have constant bounds."""
         most = 1
-        for n in walk(body):
+        for n in steps(body):
             if isinstance(n, Threads):
                 tops = [bounded(e)[0] for _, e in n.loops]
                 most = max(most, MAX_THREADS if n.wide or None in tops else math.prod(t for t in tops if t is not None))
@@ -310,17 +318,6 @@ def statements(t: Term):
                 yield from statements(a)
 
 
-def walk(body: tuple[CudaNode, ...]):
-    """Every node outside and at ``Threads``, parents first."""
-    for n in body:
-        yield n
-        if isinstance(n, Loop):
-            yield from walk(n.body)
-        elif isinstance(n, If):
-            yield from walk(n.then)
-            yield from walk(n.other)
-
-
 def prune(body: tuple[CudaNode, ...]) -> tuple[CudaNode, ...]:
     """Without the Lets that nothing uses and the uniform loops and conditions that hold nothing."""
     out: list[CudaNode] = []
@@ -346,14 +343,8 @@ def prune(body: tuple[CudaNode, ...]) -> tuple[CudaNode, ...]:
 
 def mentioned(n: CudaNode) -> frozenset[str]:
     """Loop variables and Lets that a node uses."""
-    if isinstance(n, Threads):
-        own, inner = tuple(e for _, e in n.loops), n.body
-    elif isinstance(n, Barrier):
-        own, inner = (), ()
-    else:
-        own = expressions(n)
-        inner = n.body if isinstance(n, Loop) else (*n.then, *n.other) if isinstance(n, If) else ()
-    return frozenset().union(*map(free_axes, own), *map(mentioned, inner))
+    inner = n.body if isinstance(n, Loop | Threads) else (*n.then, *n.other) if isinstance(n, If) else ()
+    return frozenset().union(*map(free_axes, terms_of(n)), *map(mentioned, inner))
 
 
 def lower_cuda(kernel: Kernel, options: Options | None = None) -> CudaProgram:
