@@ -6,6 +6,7 @@ Format 1. Kernels are held as text of terms. The terms of the derivation's subst
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -21,6 +22,7 @@ from ..terms.ops import ARGS
 from .storage import Limits
 
 FORMAT = 1
+SUFFIX = {"c": ".c", "fortran": ".f90", "cuda": ".cu"}  # of the emitted source
 FUNCTIONS = ("exp", "log", "sin", "cos", "tanh", "erf", "pow")  # computed by approximation in the emitted code
 
 
@@ -101,7 +103,9 @@ def _read(d: Mapping[str, Any]) -> Certificate:
         raise ValueError(f"a certificate of format {d['format']}; this moarw reads format {FORMAT}")
     src, der, target, build = d["source"], d["derivation"], d["target"], d["build"]
     terms = _terms(der["terms"])
-    limits = Limits(_text(target["target"]), *[_whole(target[k]) for k in ("index_bits", "stack_bytes", "shared_bytes")])
+    limits = Limits(**{k: target[k] for k in Limits.__dataclass_fields__})
+    if limits.target not in SUFFIX or limits.index_bits not in (32, 64) or type(limits.shared_checked) is not bool:
+        raise ValueError("not a target")
     return Certificate(
         _text(d["moarw"]), _text(src["file"]), _text(src["text"]), kernel_from_json(src["kernel"]), _strings(d["rules"]),
         [Step(_text(r), tuple(map(_whole, p)), {k: _value(v, terms) for k, v in s.items()}, _flag(f)) for r, p, s, f in der["steps"]],
@@ -188,18 +192,18 @@ def kernel_from_json(d: Mapping[str, Any]) -> Kernel:
     """The kernel of ``kernel_to_json``."""
 
     def terms(texts: Sequence[str]) -> tuple[Term, ...]:
-        return tuple(parse_term(_text(t)) for t in texts)
+        return tuple(_term(_text(t)) for t in texts)
 
     def array(a: Mapping[str, Any]) -> Array:
         return Array(_text(a["name"]), _text(a["dtype"]), terms(a["shape"]))
 
     def stage(s: Mapping[str, Any]) -> Stage:
         axes, layout = tuple(map(_text, s["axes"])), tuple(map(_whole, s["layout"]))
-        return Stage(_text(s["name"]), _text(s["dtype"]), axes, terms(s["shape"]), _text(s["monoid"]), parse_term(s["definition"]), layout)
+        return Stage(_text(s["name"]), _text(s["dtype"]), axes, terms(s["shape"]), _text(s["monoid"]), _term(s["definition"]), layout)
 
     return Kernel(
         _text(d["name"]), tuple(map(_text, d["sizes"])), terms(d["where"]), tuple(map(array, d["inputs"])), tuple(map(array, d["outputs"])),
-        parse_term(d["body"]), tuple(map(stage, d["stages"])), tuple((_text(n), parse_term(t)) for n, t in d["defs"]),
+        _term(d["body"]), tuple(map(stage, d["stages"])), tuple((_text(n), _term(t)) for n, t in d["defs"]),
     )  # fmt: skip
 
 class _Table:
@@ -269,6 +273,11 @@ def _flag(v: Any) -> bool:
     if type(v) is not bool:
         raise ValueError(f"{v!r} is no flag")
     return v
+
+
+@functools.lru_cache(4096)
+def _term(text: str) -> Term:
+    return parse_term(text)
 
 
 def _strings(d: Mapping[str, Any]) -> dict[str, str]:

@@ -15,13 +15,13 @@ from ..errors import OK, REFUTED, UNDECIDED, MoaError
 from ..rules import RuleError, RuleSet, Step, apply_step, load
 from ..terms import Kernel, Term, subterms
 from ..terms.ops import ARRAYS
-from .certificate import Certificate, from_json, permissions, rule_digest, sha256, tiles
+from .certificate import SUFFIX, Certificate, from_json, permissions, rule_digest, sha256, tiles
 from .obligations import obligations
 from .solver import prove_all, version
 
 # Compiler flags a certificate may name. Anything else might change what the proof says of the text, above all -ffast-math, -Ofast and their like.
 FLAGS = re.compile(
-    r"-O[0-3]|-std=[a-z0-9+]+|-m(arch|tune|cpu)=[\w.+-]+|-mavx\w*|-mfma|-mprefer-vector-width=\d+|-fopenmp(-simd)?|-fPIC|-fpic|-shared|-lm|-g\d?|-W[\w=,+-]*|-pipe"
+    r"-O[0-3]|-std=[a-z0-9+]+|-m(arch|tune|cpu)=[\w.+-]+|-mavx\w*|-mfma|-mprefer-vector-width=\d+|-fopenmp(-simd)?|-fPIC|-fpic|-shared|-lm|-g\d?|-W[\w=+-]*|-pipe"
     r"|-f(no-math-errno|no-trapping-math|unroll-loops|tree-vectorize|no-semantic-interposition|visibility=hidden|strict-aliasing)"
     r"|-ffp-contract=(off|on|fast)|-fmad=(true|false)|-arch=sm_\d+[af]?|-cubin|-lineinfo|-fdefault-integer-8|-J\S*"
 )
@@ -59,8 +59,8 @@ def replay(source: Kernel, steps: Sequence[Step], rules: RuleSet) -> Replay:
     for n, step in enumerate(steps):
         try:
             after = apply_step(kernel, rules, step)
-        except RuleError as e:
-            raise RuleError(f"step {n}: {e}") from None
+        except Exception as e:  # whatever a made-up step does to the code of a rule, it is no proof
+            raise RuleError(f"step {n}: {e}" if isinstance(e, RuleError) else f"step {n}: {step.rule} fails with {type(e).__name__}") from None
         if after == kernel:
             raise RuleError(f"step {n}: {step.rule} changes nothing")
         kernel = after
@@ -123,6 +123,8 @@ def _check_rules(c: Certificate, rules: RuleSet, say: Any) -> None:
 
 
 def _check_build(c: Certificate, say: Any) -> None:
+    if {n[n.rindex(".") :] for n in c.files if n.endswith(tuple(SUFFIX.values()))} != {SUFFIX[c.limits.target]}:
+        say(f"the files are not those of a {c.limits.target} kernel")
     bad = [f for f in c.flags if not FLAGS.fullmatch(f)]
     if bad:
         say(f"the proof does not cover code built with {', '.join(bad)}")
@@ -138,25 +140,29 @@ def _check_obligations(c: Certificate, end: Replay, report: CheckReport) -> None
     say = report.findings.append
     try:
         wanted = obligations(end.onf, c.limits, end.dnf)
-    except MoaError as e:
+    except MoaError as e:  # ill-formed
         say(e.message)
         return
     stored = {(o.kind, o.name): o for o in c.obligations}
     if [(o.kind, o.name) for o in c.obligations] != [(o.kind, o.name) for o in wanted]:
         lost = [f"{o.kind} {o.name}" for o in wanted if (o.kind, o.name) not in stored]
         say(f"the obligations are not those of the operational form{': missing ' + '; '.join(lost) if lost else ''}")
+    for o in wanted:
+        have = stored.get((o.kind, o.name))
+        if have is not None and (have.smt, have.verdict) != (o.smt, "proved"):
+            say(f"{o.kind} {o.name}: not as stored")
     if c.solver != version():
         say(f"the certificate was made with {c.solver}; this is {version()}")
+    if report.findings:
+        return  # refused already
     for o, v in zip(wanted, prove_all(wanted), strict=True):
-        have = stored.get((o.kind, o.name))
+        spent = stored[o.kind, o.name].rlimit
         if v.status == "refuted":
             say(f"{o.kind} {o.name}: refuted by {v.witness}")
         elif v.status == "undecided":
             report.undecided.append(f"{o.kind} {o.name}: {v.witness}")
-        elif have is not None and (have.smt, have.verdict) != (o.smt, "proved"):
-            say(f"{o.kind} {o.name}: not as stored")
-        elif have is not None and have.rlimit != v.rlimit:
-            say(f"{o.kind} {o.name}: proved with {v.rlimit} resource units, stored {have.rlimit}")
+        elif v.rlimit != spent:
+            say(f"{o.kind} {o.name}: proved with {v.rlimit} resource units, stored {spent}")
         else:
             report.proved += 1
 

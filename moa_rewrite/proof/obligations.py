@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from ..terms import Array, I, Kernel, Term, axis, free_axes, show
+from ..terms import Array, I, Kernel, Term, axis, free_axes, show, subterms
 from ..terms.kernel import Stage
 from .reach import Witness, invert, search
 from .smt import Script, conj, disj, lit
@@ -55,7 +55,7 @@ class _Generator:
         self.kernel, self.limits, self.dnf = kernel, limits, dnf
         self.accesses = accesses(kernel)
         self.storages = storages(kernel, limits, self.accesses)
-        self.emissions = {a.array: a for a in accesses(dnf) if a.write}
+        self.emissions = {str(t.args[1]): t for t in subterms(dnf.body) if t.op == "emit"}
 
     def all(self) -> Iterator[Obligation]:
         yield from self.admissible()
@@ -164,9 +164,9 @@ class _Generator:
         a = self.kernel.array(array)
         if isinstance(a, Stage):
             return a.axes, _leading(a.definition)
-        e = self.emissions[array]
-        assert e.value is not None
-        return tuple(str(i.args[0]) if i.op == "axis" else "" for i in e.index), _leading(e.value)
+        _, _, index, value = self.emissions[array].args
+        assert isinstance(index, Term) and isinstance(value, Term)
+        return tuple(str(i.args[0]) if i.op == "axis" else "" for i in index.kids()), _leading(value)
 
     def left_over(self, e: Access) -> list[tuple[str, Term]]:
         """The reductions of the definition that loops must run over: those the emitted value does not contain itself (in a stage or a reduce)."""
@@ -290,7 +290,7 @@ class _Generator:
         return Obligation("layout", stage.name, s.text(), (), f"layout {stage.layout} of {stage.name} is no permutation of its {rank} axes")
 
     def capacity(self, s: Storage) -> Iterator[Obligation]:
-        """Stages of one memory that are alive together fit it, for all sizes. The heap's limit is the entry check."""
+        """Stages of one memory that are alive together fit it, for all sizes; for some, where the emitted code checks. The heap's limit is the entry check."""
         limit = memory_limit(s.memory, self.limits)
         if limit is None:
             return
@@ -301,8 +301,14 @@ class _Generator:
             t.nonlinear |= sum(e.op != "int" for e in o.extents) > 1
             total.append(f"(* {o.cell_bytes} {' '.join(dims)})" if dims else str(o.cell_bytes))
         used = f"(+ {' '.join(total)})" if len(total) > 1 else total[0]
-        t.fact(f"(not (<= {used} {limit}))")
         shown = (*self.sizes_shown(t), ("bytes", used))
+        if s.memory == "shared" and self.limits.shared_checked and s.constant is None:
+            for n in self.kernel.sizes:
+                t.fact(f"(<= 1 {t.size(n)})")
+            t.fact(f"(<= {used} {limit})")
+            yield Obligation("admissible", f"{s.stage.name} in {s.memory} memory", t.text(), shown, f"no sizes fit the {limit} bytes of {s.memory} memory")
+            return
+        t.fact(f"(not (<= {used} {limit}))")
         yield Obligation("capacity", f"{s.stage.name} in {s.memory} memory", t.text(), shown, f"more than the {limit} bytes of {s.memory} memory")
 
 

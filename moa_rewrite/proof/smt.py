@@ -73,7 +73,10 @@ class Script:
         for f in frames:
             if f.kind in ("for", "reduce"):
                 assert f.term is not None
-                out[f.name] = self.variable(f"a:{f.name}{copy}", self.int(f.term, out))
+                name = f"a:{f.name}{copy}"
+                while f"|{name}|" in out.values():  # hides the axis of that name around it
+                    name += "~"
+                out[f.name] = self.variable(name, self.int(f.term, out))
             elif f.kind == "if":
                 assert f.term is not None
                 self.fact(self.bool(f.term, out))

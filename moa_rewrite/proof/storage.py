@@ -20,12 +20,14 @@ THREADS = ("block",)  # places whose iterations are GPU threads; ``grid`` iterat
 @dataclass(frozen=True)
 class Limits:
     """What the target allows. ``target`` c, fortran or cuda. ``index_bits`` of offsets: 32 or 64. ``stack_bytes`` per thread for stages of
-    constant size (CPU: those that do not fit any more go to the heap; GPU: thread-local). ``shared_bytes`` per thread block (GPU)."""
+    constant size (CPU: those that do not fit any more go to the heap; GPU: thread-local). ``shared_bytes`` per thread block (GPU); with
+    ``shared_checked`` the emitted code refuses sizes whose shared stages do not fit, otherwise that all sizes fit must be proved."""
 
     target: str = "c"
     index_bits: int = 64
     stack_bytes: int = 65536
     shared_bytes: int = 49152
+    shared_checked: bool = False
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,9 @@ def _expr(kernel: Kernel, t: Term, frames: Frames, where: str) -> Iterator[Acces
                 yield from walk(args[2], (*frames, Frame("if", (), term=Term("not", args[0]))))
             case "reduce":
                 yield from walk(args[2], frames)
-                yield from walk(args[3], (*frames, Frame("reduce", (), _fresh(kernel, args[1], frames), args[2])))
+                if any(args[1] in free_axes(t) for _, t in kernel.defs):  # else it may hide an axis of that name
+                    _fresh(kernel, args[1], frames)
+                yield from walk(args[3], (*frames, Frame("reduce", (), args[1], args[2])))
             case _:
                 for a in u.kids():
                     yield from walk(a, frames)
