@@ -46,8 +46,8 @@ def arguments(p: argparse.ArgumentParser, *more: str) -> None:
     options.add(p, *SEARCH_OPTIONS, *more)
 
 
-def job(args: argparse.Namespace) -> Job:
-    """Load the program, the laws and the machine that a command line names."""
+def job(args: argparse.Namespace, most: int = 2**20) -> Job:
+    """Load the program, the laws and the machine that a command line names. ``most``: see ``sizes.complete``."""
     from .. import lang, machine, rules
 
     program = lang.load_file(args.file)
@@ -60,7 +60,7 @@ def job(args: argparse.Namespace) -> Job:
     target_machine = machine.load(args.machine)
     return Job(
         args.file, program.text, kernel, rules.load(args.rules, args.without), target_machine, target_of(args.target, target_machine),
-        sizes.complete(kernel, {**given, **fix}), fix,
+        sizes.complete(kernel, {**given, **fix}, most=most), fix,
     )  # fmt: skip
 
 

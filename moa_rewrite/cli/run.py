@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ALL = 2**26  # compare every row when the product of all sizes is at most this
 ROWS = 64  # otherwise about so many
+MOST = 2**12  # largest size that nobody asked for: a kernel may take the square of it
 EMULATED = 2**16  # product of all sizes by default when CUDA is emulated
 
 
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 def made(args: argparse.Namespace) -> tuple[bundle.Bundle, Kernel]:
     """Optimize a program first. What cost is judged at are the sizes of the run."""
-    j = pipeline.job(args)
+    j = pipeline.job(args, MOST)
     done = pipeline.certified(j, pipeline.search(j, args), progress=pipeline.Progress(args))
     return done.bundle, j.kernel
 
@@ -85,7 +86,7 @@ def sizes_of_run(kernel: Kernel, args: argparse.Namespace, about: Mapping[str, A
         if known.setdefault(name, value) != value:
             raise MoaError(758, f"size {name} is {known[name]} ({place[name]}) and {value} ({where})", file="moarw")
         place.setdefault(name, where)
-    return sizes.complete(kernel, known, EMULATED if about["target"] == "cuda" else sizes.POINTS)
+    return sizes.complete(kernel, known, EMULATED if about["target"] == "cuda" else sizes.POINTS, MOST)
 
 
 def compare(kernel: Kernel, arrays: Arrays, at: Mapping[str, int], ran: Ran) -> list[dict[str, Any]]:
