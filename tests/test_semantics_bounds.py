@@ -126,6 +126,63 @@ def test_bound_dominates_float32(text: str, scale: float, seed: int) -> None:
     assert (np.abs(got - value) <= bound).all(), (np.abs(got - value) / bound).max()
 
 
+BLUR = "({} + 1000.0 - 1000.0)"  # loses about ten bits in float32
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        "exp({})",
+        "log({} + 9.0)",
+        "sqrt({} + 9.0)",
+        "sin({})",
+        "cos({})",
+        "tanh({})",
+        "erf({})",
+        "pow({} + 9.0, 2.5)",
+        "pow(2.0, {})",
+        "1.0 / ({} + 9.0)",
+        "max({}, -9.0)",
+        "min({}, 9.0)",
+        "-{}",
+        "abs({})",
+        "{} * {}",
+        "{} - 1.0",
+        "select({} < 9.0, {}, 0.0)",
+    ],
+)
+def test_an_error_of_the_argument_passes_through(f: str) -> None:
+    """The argument is off by far more than the function's own rounding; the bound follows, and by no more than a small factor."""
+    e, t = data(n=60), parse_term(f.replace("{}", BLUR.format("w[@i]")))
+    value, bound = evaluate_with_bound(t, e)
+    got = np.array([narrow(t, e, {"i": i, "j": 0}, np.random.default_rng(0)) for i in range(60)], float)
+    error = np.abs(got - value[:, 0])
+    assert (error <= bound[:, 0]).all() and bound.max() < 16 * error.max()
+    assert error.max() > 17 * F32.u * np.abs(value).max()
+
+
+@pytest.mark.parametrize("text, want", [("floor(x[] * 10.0)", 6.0), ("ceil(y[] * 10.0)", 2.0), ("sign(x[] * 10.0 - 7.0)", -1.0)])
+def test_a_jump_that_rounding_crosses(text: str, want: float) -> None:
+    """float32 0.7 times 10 is below 7 but rounds to 7; float32 0.1 times 10 is above 1 but rounds to 1."""
+    e, t = Env({}, {"x": np.asarray(float(f32(0.7))), "y": np.asarray(float(f32(0.1)))}), parse_term(text)
+    value, bound = evaluate_with_bound(t, e)
+    assert value == want and abs(float(narrow(t, e, {}, np.random.default_rng(0))) - want) == 1 and bound >= 1
+
+
+@pytest.mark.parametrize("blurred, weighted", [(0, 1), (1, 1), (0, 0)])
+def test_online_softmax_with_scores_that_are_off(blurred: int, weighted: int) -> None:
+    """Key 0 has the maximum. Its error moves all others; the error of another key moves its own term."""
+    rng = np.random.default_rng(0)
+    s = np.array([5.03, *rng.uniform(0, 4, 3)]).astype(f32).astype(float)
+    x = np.array([1.0, 1.0, 1.0, 1.0]) * [weighted == 0, *[weighted == 1] * 3]
+    e = Env({}, {"s": s, "x": x})
+    score = f"select({'@k == 0' if blurred == 0 else '0 < @k'}, {BLUR.replace('1000', '100000').format('s[@k]')}, s[@k])"
+    t = parse_term(f'snd(reduce("osm", "k", 4, pair({score}, x[@k])))')
+    value, bound = evaluate_with_bound(t, e)
+    error = abs(float(narrow(t, e, {}, rng)) - float(value))
+    assert error <= bound and (error > 100 * F32.u * value if weighted else error == 0)
+
+
 @pytest.mark.parametrize("text", [t for t in TERMS if not any(f in t for f in ("floor", "100.0", "pow(w"))])
 def test_bound_is_useful(text: str) -> None:
     """Within 2000 units of roundoff of the value's scale: a wrong digit in the third place is noticed."""

@@ -115,6 +115,9 @@ def test_refused() -> None:
         reference(k.with_body(Term("new", "T", k.body)), arrays, sizes)
     with pytest.raises(SemanticsError, match=r"shape \(4, 2\), the loops give \(2, 4\)"):
         reference(k.with_body(kernel("0.0", (D, N), "iv").body), arrays, sizes)
+    diagonal = Term("emit", "once", "X", ix(axis("i"), axis("i")), parse_term("0.0"))
+    with pytest.raises(SemanticsError, match="not the loops' own axes"):
+        reference(k.with_body(Term("for", "i", N, "seq", Term("for", "v", D, "seq", diagonal))), arrays, sizes)
     with pytest.raises(SemanticsError, match="given a pair"):
         reference(kernel("pair(0.0, 1.0)", (N, D), "iv"), arrays, sizes)
 

@@ -150,6 +150,25 @@ def test_what_is_not_taken_is_not_read(text: str) -> None:
     np.testing.assert_allclose(evaluate(t, e), pointwise(t, e))
 
 
+def test_nothing_counts_where_an_axis_is_empty() -> None:
+    e = env(0, 7)
+    assert evaluate(parse_term("v[@j + 9]"), e).shape == (0, 3)
+    e = env(5, 7, Z=np.zeros(0))
+    assert evaluate(parse_term("select(@i < 0, Z[@i], 1.0)"), e).tolist() == [[1.0] * 3] * 5
+
+
+def test_a_shared_read_is_checked_in_each_branch() -> None:
+    with pytest.raises(OutOfRange, match="witness i=2"):
+        evaluate(parse_term("select(@i < 2, A[@i + 3, 0], A[@i + 3, 0] + 1.0)"), env(5, 7))
+
+
+def test_a_bound_axis_hides_a_definition_of_its_name() -> None:
+    e = env(2, 2)
+    e = Env(e.sizes, e.arrays, e.axes, {"k": parse_term("@i + 100")})
+    assert (evaluate(parse_term('reduce("add", "k", 3, @k) + 0 * @i'), e) == 3).all()
+    assert evaluate(parse_term("@k + 0 * @j"), e).tolist() == [[100] * 3, [101] * 3]
+
+
 def test_the_guards_of_reads_are_needed() -> None:
     """The same reads without their guards are refused."""
     for text in ("A[@i + @j, 0]", 'reduce("add", "k", m, A[@i + 1, @k])'):

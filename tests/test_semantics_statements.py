@@ -99,6 +99,13 @@ def test_new_starts_empty_each_time() -> None:
     np.testing.assert_allclose(run(replace(ROW, stages=(cell,), body=body), arrays, sizes)["Y"], arrays["A"].astype(float).sum(1))
 
 
+def test_new_inside_new_is_other_storage() -> None:
+    inner = Term("new", "T", seq(emit("add", "T", ix(Term("int", 0)), "100.0"), emit("once", "Y", ix(Term("int", 1)), "T[0]")))
+    body = Term("new", "T", seq(emit("add", "T", ix(Term("int", 0)), "1.0"), inner, emit("once", "Y", ix(Term("int", 0)), "T[0]")))
+    arrays, sizes = data(2, 1, 1)
+    assert run(ROW.with_body(body), arrays, sizes)["Y"].tolist() == [1.0, 100.0]
+
+
 @pytest.mark.parametrize("monoid, f", [("add", np.sum), ("mul", np.prod), ("max", np.max), ("min", np.min)])
 def test_monoids(monoid: str, f) -> None:
     arrays, sizes = data(4, 3, 1)
@@ -154,6 +161,7 @@ def test_online_softmax_in_tiles(split: int) -> None:
     [
         (loop("i", N, loop("k", M, emit("once", "Y", I, "A[@i, @k]"))), r"contributes to Y\[0\] a second time; witness i=0, k=1"),
         (loop("i", parse_term("n - 1"), emit("once", "Y", I, "0.0")), r"output Y\[3\] gets no contribution"),
+        (loop("i", N, Term("guard", parse_term("@i < n - 1"), emit("once", "Y", I, "0.0"))), r"output Y\[3\] gets no contribution"),
         (loop("i", parse_term("n - 1"), loop("k", M, emit("add", "Y", I, "A[@i, @k]"))), r"output Y\[3\] gets no contribution"),
         (Term("new", "T", USE), r"reads T\[0\], which was never written"),
         (Term("new", "T", seq(USE, FILL)), r"reads T\[0\], which was never written"),

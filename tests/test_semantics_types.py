@@ -68,6 +68,7 @@ K = Kernel(
         ("A[@i] * @i", None),
         ("A[@i] + D[@i]", None),
         ("A[@i] * n", None),
+        ('A[@i] * reduce("add", "k", n, 1)', None),
         ("0.5 * @i", None),
         ("M[@i] + 1", None),
         ("@i / n", None),
