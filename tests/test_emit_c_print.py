@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import random
 
@@ -10,6 +11,7 @@ import onf
 import pytest
 from test_emit_c import build
 
+from moa_rewrite.build import compile_c
 from moa_rewrite.emit.cexpr import CExpr, literal
 from moa_rewrite.emit.loops import Buffer
 from moa_rewrite.terms import I, Kernel, Term, axis, get, ix, num, seq, size
@@ -186,3 +188,31 @@ def test_exp(tmp_path, ty, np_ty, low, high):
     got = f(np.tile(special, 9)).reshape(9, -1)
     for row in got:
         np.testing.assert_array_equal(row, np.array([0, np.inf, np.nan, 1, 1, 0, np.inf, 0, np.inf], np_ty))
+
+
+@pytest.mark.parametrize(("ty", "np_ty", "low"), [("f32", np.float32, -87.3), ("f64", np.float64, -708.3)])
+def test_exp_of_nonpositive(tmp_path, ty, np_ty, low):
+    """The form that online softmax uses, through a sum of one term per key: alpha and P are exp of something <= 0."""
+    from moa_rewrite.emit.cexpr import C_TYPE
+
+    text = f"""#include "moarw.h"
+void run(long n, const {C_TYPE[ty]} *x, {C_TYPE[ty]} *y) {{
+#pragma omp simd
+    for (long i = 0; i < n; i++) y[i] = moarw_expn_{ty}(x[i]);
+}}
+"""
+    f = ctypes.CDLL(str(compile_c(text, "", tmp_path))).run
+
+    def call(x):
+        y = np.empty_like(x)
+        f(ctypes.c_long(x.size), ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data))
+        return y
+
+    x = np.concatenate([np.linspace(low, 0, 400001), np.linspace(-1, 0, 100001)]).astype(np_ty)
+    assert ulps(call(x), x) <= 1.5
+    bits = np.array([0x7FC00001, 0xFFC001FF, 0x7FFFFFFF], np.uint32).view(np.float32).astype(np_ty)
+    special = np.tile(np.concatenate([np.array([-np.inf, np.nan, 0.0, -0.0, 2 * low, -1e30], np_ty), bits]), 7)
+    want = np.tile(np.array([0, np.nan, 1, 1, 0, 0, np.nan, np.nan, np.nan], np_ty), 7)
+    np.testing.assert_array_equal(call(special), want)
+    below = np.linspace(1.3 * low, low, 1001).astype(np_ty)
+    assert (np.abs(call(below) - np.exp(below.astype(np.float64))) <= np.finfo(np_ty).tiny).all()

@@ -70,6 +70,26 @@ MOARW_INLINE double moarw_exp_f64(double x) {
     return x != x ? x : p;
 }
 
+/* exp(x) for x <= 0 or NaN: no overflow to look after; the power of two is a factor, 0 below the normal numbers. */
+MOARW_INLINE float moarw_expn_f32(float x) {
+    const float c = x < -88.02969f ? -88.02969f : x;
+    const float shifted = c * 1.44269504f + 12583039.0f; /* 1.5 * 2^23 + 127: the low bits are the biased exponent */
+    const float n = shifted - 12583039.0f;
+    const float r = (c - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 0x1.6a23d0p-10f, scale;
+    p = p * r + 0x1.123a20p-7f;
+    p = p * r + 0x1.5558f2p-5f;
+    p = p * r + 0x1.555492p-3f;
+    p = p * r + 0x1.fffffcp-2f;
+    p = p * (r * r) + r;
+    uint32_t bits;
+    memcpy(&bits, &shifted, 4);
+    bits <<= 23;
+    memcpy(&scale, &bits, 4);
+    return p * scale + scale;
+}
+MOARW_INLINE double moarw_expn_f64(double x) { return moarw_exp_f64(x); }
+
 /* max and min propagate NaN; qmax may return either operand when one is NaN (one instruction). */
 MOARW_INLINE float moarw_qmax_f32(float a, float b) { return b > a ? b : a; }
 MOARW_INLINE double moarw_qmax_f64(double a, double b) { return b > a ? b : a; }

@@ -108,7 +108,7 @@ class CExpr:
                 left, right = (self.text(k, ty, 6) for k in kids)
                 return f"{left} {'>' if op == 'max' else '<'} {right} ? {left} : {right}", 1
             return self._call(op, kids, ty)
-        if op in ("qmax", "pow", "abs", "sign", "exp"):
+        if op in ("qmax", "pow", "abs", "sign", "exp", "expn"):
             if op in ("abs", "sign") and ty == "bool":
                 return self.text(kids[0], ty), ATOM
             return self._call(op, kids, ty)

@@ -35,6 +35,7 @@ class Options:
     unroll: int = 4
     vector_bytes: int = 32
     vector_registers: int = 16
+    exp_nonpositive: bool = False  # the printer knows ``expn``
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,8 @@ class Context:
         """A scalar term of the kernel as an expression over buffers."""
         if t.op == "axis":
             return axis(self.names.of("axis", str(t.args[0])))
+        if t.op == "expn" and not self.options.exp_nonpositive:
+            return Term("exp", *map(self.expr, t.kids()))
         if t.op == "size":
             return size_term(self.names.of("size", str(t.args[0])))
         if t.op == "get":

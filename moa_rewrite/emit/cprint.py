@@ -355,14 +355,13 @@ def tile_end(body: tuple[Node, ...], k: int, p: LoopProgram) -> int:
     if not isinstance(n, Declare) or not p.buffers[n.buffer].shape or p.buffers[n.buffer].space != "register":
         return 0
     end, own = k + 1, {n.buffer}
-    for j in range(k + 1, len(body)):
+    while end < len(body) and isinstance(other := body[end], Declare) and p.buffers[other.buffer].space == "register":
+        own.add(other.buffer)
+        end += 1
+    for j in range(end, len(body)):
         inside = tuple(nodes((body[j],)))
         if any((isinstance(u, Store | Update) and u.buffer in own) or any(own & reads(e) for e in expressions(u)) for u in inside):
             end = j + 1
-        if isinstance(here := body[j], Declare):
-            if p.buffers[here.buffer].space != "register":
-                break
-            own.add(here.buffer)
     tile = tuple(nodes(body[k:end]))
     own = {u.buffer for u in tile if isinstance(u, Declare)}
     if any(isinstance(u, Loop) and u.kind == "simd" and u.trip is None and _updates(u, n.buffer) for u in tile):

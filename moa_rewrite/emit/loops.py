@@ -6,6 +6,7 @@ Expressions are ``Term``s with a machine meaning:
 * ``get(b, <...>)`` an element of the buffer named b; one index per axis of ``Buffer.shape``, in the same order; ``get(b, <>)`` a scalar
 * literals, the scalar functions of ``terms/ops.py``, ``select``, ``cast``. ``idiv`` and ``mod`` are floor division and its remainder, whatever the
   signs. ``max`` and ``min`` propagate NaN; ``qmax(a, b)``, made by lowering only, may return either operand when one is NaN.
+  ``expn(a)``, in programs for C only, is exp(a) of an a that is <= 0 or NaN.
 There is no ``psi``, ``reduce``, ``pair``, nor array operator. ``emit/types.py`` gives the type of an expression.
 
 All names (axes, sizes, buffers, kernel) are already valid identifiers in C, Fortran and CUDA, unique without regard to case.

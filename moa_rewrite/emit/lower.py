@@ -136,5 +136,5 @@ def prune(body: tuple[Node, ...]) -> tuple[Node, ...]:
 def lower(kernel: Kernel, target: str = "c", options: Options | None = None) -> LoopProgram:
     """The loop program of an ONF kernel. ``target``: c, fortran or cuda."""
     assert target in ("c", "fortran", "cuda"), target
-    return Lower(kernel, options or Options()).run()
+    return Lower(kernel, replace(options or Options(), exp_nonpositive=target == "c")).run()
 

@@ -107,7 +107,7 @@ class _Expand:
         def put_once(t: str, e: Term, how: str = "once") -> Term:
             return Term("emit", how, t, ix(*map(axis, key_axes)), e)
 
-        prob = Term("exp", Term("sub", g.s, cell(sh)))
+        prob = Term("expn", Term("sub", g.s, cell(sh)))
         steps = [_nest(s_loops, put_once(mt, g.s, "qmax"))]
         opened = [mt, sh]
 
@@ -120,7 +120,7 @@ class _Expand:
             m, mn, al = (self._stage(n, key_axes) for n in ("m_run", "m_new", "alpha"))
             opened += [mn, al]
             new_top = put_once(mn, Term("qmax", cell(m), cell(mt)))
-            scale = put_once(al, Term("exp", Term("sub", cell(m), cell(sh))))
+            scale = put_once(al, Term("expn", Term("sub", cell(m), cell(sh))))
             steps.append(_nest(key_loops, seq(new_top, shift_by(cell(mn)), scale, put_once(m, cell(mn), "assign"))))
             for name in names:
                 r = next(r for r in rel if at(tile, r).args[1] == name)

@@ -13,7 +13,7 @@ from ..terms.ops import COMPARE, LOGIC
 
 ORDER = ("bool", "i32", "i64", "f32", "f64")
 FLOATS = ("f32", "f64")
-_ANALYSIS = ("exp", "log", "sqrt", "sin", "cos", "tanh", "erf")
+_ANALYSIS = ("exp", "expn", "log", "sqrt", "sin", "cos", "tanh", "erf")
 
 
 def join(a: tuple[str, bool], b: tuple[str, bool]) -> tuple[str, bool]:
