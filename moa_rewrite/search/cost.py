@@ -20,6 +20,7 @@ from .problem import Leaf, Problem
 LOOP = 1.5  # cycles of one iteration of a plain loop
 NEST = 8.0  # cycles to enter a register-tiled nest (test for a full tile, address arithmetic)
 LATENCY = 4.0  # cycles of a dependent add or FMA
+VECTOR = 32  # bytes of the vectors that compilers prefer
 GATHER = 1.5  # cycles per element of a strided SIMD access
 
 
@@ -47,8 +48,11 @@ class Model:
         caps = tuple(float(lv.bytes) / max(1, min(lv.shared_by, m.cores)) * 0.75 for lv in levels)
         # a level's own bandwidth is what it delivers inwards: into level l flows what level l+1 delivers
         rates = [float(lv.bandwidth) / clock for lv in levels[1:]] + [float(m.memory_bandwidth_core) / clock]
-        return Model(caps, tuple(max(r, 0.25) for r in rates), tuple(lv.name for lv in levels), clock, int(m.cores), int(m.simd_bytes), int(m.vector_registers),
-                     float(m.fma_per_cycle), float(m.exp_cycles), float(m.fork_s) * clock, float(m.memory_bandwidth) / clock)  # fmt: skip
+        # compilers split wider vectors in two unless told otherwise, at the same rate
+        wide = max(1, int(m.simd_bytes) // VECTOR)
+        return Model(caps, tuple(max(r, 0.25) for r in rates), tuple(lv.name for lv in levels), clock, int(m.cores), int(m.simd_bytes) // wide,
+                     int(m.vector_registers), float(m.fma_per_cycle) * wide, float(m.exp_cycles), float(m.fork_s) * clock,
+                     float(m.memory_bandwidth) / clock)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from ..rules import RuleSet, Step
 from ..rules.pattern import instantiate, match_term
 from ..terms import Path, Term, at, put
 from .form import nests
+from .structure import lifting_law
 
 
 class Backwards:
@@ -83,8 +84,8 @@ def _sort_nests(b: Backwards, source: Term) -> None:
             for k in range(inner - 1, outer, -1):
                 _swap(b, path, k)
             here = (*path, *(3,) * outer)
-            # the tile size is what the inner extent says: min(T, ...)
-            if not b.undo("lift", here):
+            lift = lifting_law(b.rules)
+            if lift is None or not b.undo(lift.name, here):
                 raise LookupError(f"{base} is not lifted by the rule")
         want = order[leaf]
         for position, name in enumerate(want):

@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import UNDECIDED, MoaError
 from ..rules import RuleSet, Step, apply_step, psi_normalise
 from ..terms import I, Kernel, Term, size
+from ..terms.ops import STATEMENTS
 from .algebra import alternatives, extent_points
 from .cost import Cost, Entry, Model
 from .derive import derive
@@ -103,7 +104,7 @@ def optimize(kernel: Kernel, rules: RuleSet, machine: Any, sizes: dict[str, int]
     dnf, more = rename_axes(normal, rules)
     steps = [*steps, *more]
     tick("dnf", "normal form")
-    laws = [r.name for r in rules.values() if r.group == "algebra" or r.group not in _OWN]
+    laws = [r.name for r in rules.values() if (r.group == "algebra" or r.group not in _OWN) and r.lhs is not None and r.lhs.op not in STATEMENTS]
     forms, algebra = alternatives(dnf, rules, laws, sizes, opt.top)
     for k, rep in enumerate(algebra):
         reports[f"algebra {k}"] = rep

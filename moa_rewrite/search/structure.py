@@ -8,14 +8,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..rules import RuleSet
+from ..rules import Rule, RuleSet
 from ..terms import I, Term, size
 from .cost import LoopAxis, Model
 from .egraph import Graph, Report
 from .form import nests
 from .problem import Problem
 
-LAWS = {"lift": (True,), "interchange": (True,), "fission": (False,), "assoc": (True, False)}
+# the laws that extraction and the derivation know how to use, and in which directions they search
+LAWS = {"interchange": (True,), "fission": (False,), "assoc": (True, False)}
+
+
+def lifting_law(rules: RuleSet) -> Rule | None:
+    """The rule that lifts an axis: `lift`, or else the first that replaces a loop by two and defines the old axis by the new ones."""
+    found = [r for r in rules.values() if r.define and r.params == ("T",) and r.lhs is not None and r.lhs.op == "for"]
+    return next((r for r in found if r.name == "lift"), found[0] if found else None)
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,8 @@ def saturate(p: Problem, rules: RuleSet, model: Model, depth: int, nodes: int, s
     batch = p.batch
     if all(a in batch for x in p.leaves for a in x.axes):  # keep one axis for SIMD
         batch = batch[:-1]
-    lifts = choose_lifts(p, model, batch, depth) if "lift" in rules else []
+    lift = lifting_law(rules)
+    lifts = choose_lifts(p, model, batch, depth) if lift is not None else []
     names = list(p.extents)
     for v in lifts:
         names += [f"{v.axis}.o", f"{v.axis}.i"]
@@ -98,8 +106,11 @@ def saturate(p: Problem, rules: RuleSet, model: Model, depth: int, nodes: int, s
     for name, directions in LAWS.items():
         if name in rules:
             g.add_rule(rules[name], directions)
-    for v in lifts:
-        g.param(rules["lift"], {"i": v.axis}, {"T": size(v.tile)})
+    if lift is not None:
+        g.add_rule(lift)
+        loop = str(lift.lhs.args[0]).lstrip("?")  # type: ignore[union-attr]
+        for v in lifts:
+            g.param(lift, {loop: v.axis}, {"T": size(v.tile)})
     report = g.run(nodes, seconds)
     found = g.classes()
     leaf_of = {g.class_of(f"leaf{k}"): k for k in range(len(leaves))}

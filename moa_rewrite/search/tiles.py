@@ -14,7 +14,7 @@ THREADS = (4, 8, 16, 32, 64, 128)
 
 
 def assignments(space: Space, model: Any, known: list[dict[str, int]] | None = None) -> list[dict[str, int]]:
-    """One assignment per choice of the SIMD axis (or none): register tiles of that axis hold a vector, those of others are unrolled.
+    """One assignment per choice of the SIMD axis (or none): register tiles of that axis hold two vectors, those of others are unrolled.
 
     ``known`` assignments of another form of the program are taken over instead, as far as their tiles exist here.
     """
@@ -25,7 +25,7 @@ def assignments(space: Space, model: Any, known: list[dict[str, int]] | None = N
         for unroll, cache in model.tiles:
             tiles = {}
             for v in space.lifts:
-                register = lanes if v.axis.split(".")[0] == simd else unroll
+                register = 2 * lanes if v.axis.split(".")[0] == simd else unroll
                 deeper = any(w.axis == f"{v.axis}.i" for w in space.lifts)
                 tiles[v.tile] = register * max(1, cache // register) if deeper else register
             if tiles not in out:
