@@ -167,4 +167,4 @@ def _checked(kernel: Kernel, a: Access) -> Access:
 
 def refused(message: str) -> MoaError:
     """An operational form that is ill-formed; no obligation can be stated for it."""
-    return MoaError(601, f"not a well-formed program: {message}", exit_code=REFUTED)
+    return MoaError(651, f"not a well-formed program: {message}", exit_code=REFUTED)
