@@ -169,6 +169,17 @@ def test_a_jump_that_rounding_crosses(text: str, want: float) -> None:
     assert value == want and abs(float(narrow(t, e, {}, np.random.default_rng(0))) - want) == 1 and bound >= 1
 
 
+def test_errors_of_a_score_and_of_the_maximum_add_up() -> None:
+    """Scores rounded to a grid of 1/128: the greater goes down by almost half a step, the other up, so their distance is off by more than either bound."""
+    s = np.array([5 + 0.0038, 4 - 0.0038]).astype(f32).astype(float)
+    e = Env({}, {"s": s, "x": np.array([0.0, 1.0])})
+    t = parse_term(f'snd(reduce("osm", "k", 2, pair({BLUR.replace("1000", "100000").format("s[@k]")}, x[@k])))')
+    value, bound = evaluate_with_bound(t, e)
+    error = abs(float(narrow(t, e, {}, np.random.default_rng(0))) - float(value))
+    alone = evaluate_with_bound(parse_term(BLUR.replace("1000", "100000").format("s[0]")), e)[1]
+    assert 1.2 * alone * value < error <= bound
+
+
 @pytest.mark.parametrize("blurred, weighted", [(0, 1), (1, 1), (0, 0)])
 def test_online_softmax_with_scores_that_are_off(blurred: int, weighted: int) -> None:
     """Key 0 has the maximum. Its error moves all others; the error of another key moves its own term."""

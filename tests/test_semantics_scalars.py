@@ -165,7 +165,7 @@ def test_a_shared_read_is_checked_in_each_branch() -> None:
 def test_a_bound_axis_hides_a_definition_of_its_name() -> None:
     e = env(2, 2)
     e = Env(e.sizes, e.arrays, e.axes, {"k": parse_term("@i + 100")})
-    assert (evaluate(parse_term('reduce("add", "k", 3, @k) + 0 * @i'), e) == 3).all()
+    assert (evaluate(parse_term('reduce("add", "k", 3, @k * 2) + 0 * @i'), e) == 6).all()
     assert evaluate(parse_term("@k + 0 * @j"), e).tolist() == [[100] * 3, [101] * 3]
 
 
