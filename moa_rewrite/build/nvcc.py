@@ -91,3 +91,19 @@ def parse_resources(text: str) -> list[Resources]:
             )
         )  # fmt: skip
     return out
+
+
+def blocks_per_sm(threads: int, registers: int, shared: int) -> tuple[int, str]:
+    """Blocks of a kernel that an SM of compute capability 8.0 holds at once, and what limits them: blocks, warps, registers or shared.
+
+    ``threads`` and ``shared`` bytes per block, ``registers`` per thread. 0 when a block cannot run at all.
+    """
+    warps = -(-threads // 32)
+    per_warp = -(-max(registers, 1) * 32 // 256) * 256  # registers are given out to warps in units of 256
+    if threads > 1024 or shared > 163 * 1024 or registers > 255:
+        return 0, "block"
+    if per_warp * -(-warps // 4) * 4 > 65536:  # whole warps in each of four register files
+        return 0, "registers"
+    limits = {"blocks": 32, "warps": 64 // warps, "registers": 65536 // 4 // per_warp * 4 // warps, "shared": 164 * 1024 // (-(-(shared + 1024) // 128) * 128)}
+    tightest = min(limits, key=lambda k: limits[k])
+    return limits[tightest], tightest

@@ -38,8 +38,12 @@ class Placer:
         """The body with its barriers. ``shared``: the buffers that it finds again, as it left them, when it runs for the next block of the grid; where
         that needs a barrier it is the last node."""
         out, end = self.sequence(body, frozenset())
-        left = frozenset(replace(t, cell=None) for t in end if t.buffer in shared)
+        left = frozenset(t if self.same_in_all_blocks(t) else replace(t, cell=None) for t in end if t.buffer in shared)
         return out if self.sequence(body, left)[0] == out else (*out, Barrier("the next block of the grid"))
+
+    def same_in_all_blocks(self, t: Touch) -> bool:
+        """Whether a cell belongs to the same thread whatever the block."""
+        return t.cell is not None and not any(self.base(e) for _, e in t.cell[0][1:])
 
     def loop(self, body: tuple[CudaNode, ...], before: State) -> tuple[tuple[CudaNode, ...], State]:
         start = before
