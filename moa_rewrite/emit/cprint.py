@@ -10,8 +10,6 @@ from .cexpr import C_TYPE, CExpr
 from .fold import const
 from .loops import Buffer, Comment, Declare, If, Let, Loop, LoopProgram, Node, Store, Update, expressions, nodes
 
-_SIMD_OPERATOR = {"add": "+", "mul": "*", "qmax": "max", "and": "&&", "or": "||"}
-
 
 @dataclass(frozen=True)
 class CSource:
@@ -278,17 +276,11 @@ class CPrinter:
                 self.put(f"#pragma GCC unroll {n.trip}")
         elif n.unroll > 1:
             self.put(f"#pragma GCC unroll {n.unroll}")
-        if n.kind == "simd":
-            self.simd(n)
+        if n.kind == "simd" and not any(isinstance(u, Loop) for u in nodes(n.body)):  # on an outer loop the pragma makes gcc's code slow
+            self.put("#pragma omp simd")
         self.put(f"for (int64_t {n.var} = 0; {n.var} < {self.e.text(n.extent, 'i64', 6)}; {n.var}++) {{")
         self.nested(n.body, parallel)
         self.put("}")
-
-    def simd(self, n: Loop) -> None:
-        """The simd pragma, where the loop is innermost and its reductions have an OpenMP operator."""
-        if any(isinstance(u, Loop) for u in nodes(n.body)) or any(m not in _SIMD_OPERATOR for m, _ in n.reduces):
-            return
-        self.put("#pragma omp simd" + "".join(f" reduction({_SIMD_OPERATOR[m]}:{b})" for m, b in n.reduces))
 
     def region(self, n: Loop) -> None:
         """A parallel region: private workspaces, then the core loops, collapsed where they are perfectly nested."""

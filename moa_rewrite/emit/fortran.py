@@ -16,7 +16,6 @@ from .fexpr import KIND, TYPE, FExpr
 from .fold import const
 from .loops import Buffer, Comment, Declare, If, Let, Loop, LoopProgram, Node, Store, Update, nodes
 
-_SIMD_OPERATOR = {"add": "+", "mul": "*", "qmax": "max", "and": ".and.", "or": ".or."}
 _SIGN = {"add": "+", "sub": "-", "mul": "*"}
 WIDTH = 132
 _BYTES = {"f32": 4, "f64": 8, "i32": 4, "i64": 8, "bool": 1}
@@ -245,10 +244,9 @@ class FortranPrinter:
         return text
 
     def simd(self, n: Loop) -> None:
-        """The simd directive, where the loop is innermost and its reductions have an OpenMP operator."""
-        if any(isinstance(u, Loop) for u in nodes(n.body)) or any(m not in _SIMD_OPERATOR for m, _ in n.reduces):
-            return
-        self.put("!$omp simd" + "".join(f" reduction({_SIMD_OPERATOR[m]}:{b})" for m, b in n.reduces))
+        """The simd directive, where the loop is innermost."""
+        if not any(isinstance(u, Loop) for u in nodes(n.body)):
+            self.put("!$omp simd")
 
     def region(self, n: Loop) -> None:
         """A parallel loop, collapsed where core loops are perfectly nested."""

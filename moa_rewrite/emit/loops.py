@@ -85,11 +85,10 @@ class Update:
 class Loop:
     """for var in range(extent): body.
 
-    ``kind``   seq; unroll (unroll fully when ``trip`` is known); simd (one vector lane per iteration, iterations independent but for
-               ``reduces``); core (iterations independent, over threads); grid, block (GPU blocks and threads, iterations independent).
+    ``kind``   seq; unroll (unroll fully when ``trip`` is known); simd (one vector lane per iteration, iterations independent);
+               core (iterations independent, over threads); grid, block (GPU blocks and threads, iterations independent).
     ``trip``   the constant number of iterations when lowering knows it.
     ``unroll`` advice for a seq loop: unroll by this factor (0: none).
-    ``reduces`` (monoid, buffer) pairs: scalar register buffers that a simd loop accumulates into; reordering is permitted.
     Directly nested core loops are independent of each other and may be collapsed.
     """
 
@@ -99,7 +98,6 @@ class Loop:
     body: tuple[Node, ...]
     trip: int | None = None
     unroll: int = 0
-    reduces: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class Nests(Context):
         if any(f.args[2] in ("core", "grid", "block") for f in chain.loops):
             return True
         inside = frozenset().union(*(self.bases(str(f.args[0])) for f in chain.loops))
-        return any(inside & self.deps(f) for f in chain.loops if f.args[2] in ("simd", "unroll") and not self.lane_split(chain, f))
+        return any(inside & self.deps(f) for f in chain.loops if f.args[2] in ("simd", "unroll") and not self.lane_sum(chain, f))
 
     def deps(self, f: Term) -> frozenset[str]:
         """The loop axes that the extent of a loop depends on."""
@@ -77,7 +77,7 @@ class Nests(Context):
         tested: dict[str, dict[str, int]] = {"simd": {}, "unroll": {}}
         for f in chain.loops:
             a, place = str(f.args[0]), str(f.args[2])
-            if place not in tests or self.lane_split(chain, f):
+            if place not in tests or self.lane_sum(chain, f):
                 continue
             top, others = bounded(f.args[1])  # type: ignore[arg-type]
             if top is None or top > (MOST_UNROLLED if place == "unroll" else MOST_LANES):
@@ -230,9 +230,7 @@ class Nests(Context):
         def inside(c: Ctx) -> list[Node]:
             return self.over(tile, c, lambda d: [Update(m, acc.name, cell, self.expr(fold(value)))], plan.trips)  # type: ignore[arg-type]
 
-        main = self.over([_as_seq(f) if tile else f for f in reductions], ctx, inside, plan.trips, self.options.unroll if full else 0)
-        if not tile:
-            main = [_with_reduce(n, m, acc.name) for n in main]
+        main = self.over(list(map(_as_seq, reductions)), ctx, inside, plan.trips, self.options.unroll if full else 0)
         flush = self.flush(e, get(acc.name, *cell), tile, ctx, plan)
         return [Declare(acc.name), *start, *main, *flush]
 
@@ -255,68 +253,61 @@ class Nests(Context):
 
     # --- reductions on lanes ---
 
-    def lane_split(self, chain: Chain, f: Term) -> bool:
-        """Whether f is the lane part of a split reduction, whose partial tile is handled by ``lanes``."""
+    def lane_sum(self, chain: Chain, f: Term) -> bool:
+        """Whether a loop is a reduction on simd lanes: it needs no full-tile test, see ``lanes``."""
         keys = self.k.base_axes(free_axes(chain.emit.args[2]))  # type: ignore[arg-type]
-        n = chain.loops.index(f)
-        if f.args[2] != "simd" or self.is_key(str(f.args[0]), keys) or chain.emit.args[0] in NOT_SUMMED or n + 1 != len(chain.loops) or n == 0:
-            return False
-        return self.split_extent(chain.loops[n - 1], f) is not None
-
-    def split_extent(self, x: Term, y: Term) -> tuple[Term, int] | None:
-        """(e, T) when loops x and y have the extents ceil(e/T) and min(T, e - x*T)."""
-        top, _ = bounded(y.args[1])  # type: ignore[arg-type]
-        if top is None or top > MOST_LANES:
-            return None
-        e = whole_extent(x.args[1], y.args[1], str(x.args[0]), top)  # type: ignore[arg-type]
-        return None if e is None else (e, top)
+        return f.args[2] == "simd" and chain.emit.args[0] not in NOT_SUMMED and not self.is_key(str(f.args[0]), keys)
 
     def lanes(self, reductions: list[Term], e: Term, ctx: Ctx) -> list[Node]:
-        """One partial result per lane of an innermost simd reduction, added up pairwise at the end; [] where the loops do not allow it."""
+        """One partial result per lane of an innermost simd reduction, a remainder shorter than the lanes one after another; combined pairwise at the end.
+
+        Loops x, y with the extents ceil(n/T), min(T, n - x*T) keep their T; any other lane loop is cut into pieces of four vectors.
+        [] when the innermost reduction is not on lanes.
+        """
         *outer, y = reductions
-        top, others = bounded(y.args[1])  # type: ignore[arg-type]
-        split = self.split_extent(outer[-1], y) if outer else None
-        if y.args[2] != "simd" or top is None or top > MOST_LANES or top & (top - 1) or (others and split is None):
+        if y.args[2] != "simd":
             return []
         m, x, _, value = e.args
         m, ty = str(m), self.types[str(x)]
-        acc = self.new_buffer("acc", ty, (I(top),), "register", f"partial {m} for {x}, one per lane")
+        top, _ = bounded(y.args[1])  # type: ignore[arg-type]
+        whole = whole_extent(outer[-1].args[1], y.args[1], str(outer[-1].args[0]), top) if outer and top is not None and top <= MOST_LANES else None  # type: ignore
+        split = whole is not None and top is not None and top & (top - 1) == 0
+        width = top if split and top is not None else 4 * self.options.vector_bytes // BYTES[ty]
+        extent: Term = whole if split and whole is not None else y.args[1]  # type: ignore[assignment]
+        acc = self.new_buffer("acc", ty, (I(width),), "register", f"partial {m} for {x}, one per lane")
         total = self.new_buffer("total", ty, (), "register", f"{m} for {x}")
-        lane = axis(self.names.of("axis", str(y.args[0])))
-        self.note("lanes", f"{x}: over {', '.join(str(f.args[0]) for f in reductions)} in {acc.name}[{top}]")
+        name = str(y.args[0])
+        lane, piece = self.names.fresh(f"{name}_lane"), self.names.fresh(f"{name}_piece")
+        self.note("lanes", f"{x}: over {', '.join(str(f.args[0]) for f in reductions)} in {acc.name}[{width}]")
+        pieces = fold(Term("idiv", extent, I(width)))
+        rest = fold(Term("sub", extent, Term("mul", pieces, I(width))))
 
-        def update(buffer: str, *at: Term) -> Body:
-            return lambda c: [Update(m, buffer, at, self.expr(fold(value)))]  # type: ignore[arg-type]
+        def at(c: Ctx, which: Term, buffer: str, *cell: Term) -> tuple[Node, ...]:
+            """One contribution: lane ``lane`` of piece ``which``."""
+            if split:
+                part = str(outer[-1].args[0])
+                c, lets = self.bind(part, c)
+                c, more = self.bind(name, c)
+                first = (Let(self.names.of("axis", part), which), Let(self.names.of("axis", name), axis(lane)))
+                return (*first, *lets, *more, Update(m, buffer, cell, self.expr(fold(value))))  # type: ignore[arg-type]
+            c, lets = self.bind(name, c)
+            here = fold(Term("add", Term("mul", which, I(width)), axis(lane)))
+            return (Let(self.names.of("axis", name), here), *lets, Update(m, buffer, cell, self.expr(fold(value))))  # type: ignore[arg-type]
 
-        if split is None:
-            main = self.over(list(map(_as_seq, outer)), ctx, lambda c: self.loop(y, c, update(acc.name, lane), trip=top), {}, self.options.unroll)
-        else:
-            extent, _ = split
-            *outer, part = outer
-            tiles = Term("idiv", extent, I(top))
-            all_full = Term("for", part.args[0], tiles, "seq", part.args[3])
+        def both(c: Ctx) -> list[Node]:
+            full = Loop(lane, I(width), "simd", at(c, axis(piece), acc.name, axis(lane)), width)
+            tail = Loop(lane, self.expr(rest), "seq", at(c, self.expr(pieces), total.name), const(rest))
+            loops: list[Node] = [Loop(piece, self.expr(pieces), "seq", (full,), const(pieces), self.options.unroll), tail]
+            return loops if nonneg(extent) else [If(self.expr(fold(Term("lt", I(0), extent))), tuple(loops))]
 
-            def both(c: Ctx) -> list[Node]:
-                full = self.loop(all_full, c, lambda d: self.loop(y, d, update(acc.name, lane), trip=top), unroll=self.options.unroll)
-                inner, lets = self.bind(str(part.args[0]), c)
-                rest = Term("for", y.args[0], Term("sub", extent, Term("mul", tiles, I(top))), "seq", y.args[3])
-                cond = Term("lt", Term("mul", tiles, I(top)), extent)
-                if not nonneg(extent):
-                    cond = Term("and", Term("lt", I(0), extent), cond)
-                this = Let(self.names.of("axis", str(part.args[0])), self.expr(fold(tiles)))
-                return [*full, If(self.expr(fold(cond)), (this, *lets, *self.loop(rest, inner, update(total.name))))]
-
-            main = self.over(list(map(_as_seq, outer)), ctx, both, {})
-        start: list[Node] = [
-            Declare(acc.name), Declare(total.name), Loop(str(lane.args[0]), I(top), "simd", (Store(acc.name, (lane,), neutral(m, ty)),), top),
-            Store(total.name, (), neutral(m, ty)),
-        ]  # fmt: skip
+        main = self.over([_as_seq(f) for f in (outer[:-1] if split else outer)], ctx, both, {})
+        start: list[Node] = [Declare(acc.name), Declare(total.name), Loop(lane, I(width), "simd", (Store(acc.name, (axis(lane),), neutral(m, ty)),), width)]
+        start.append(Store(total.name, (), neutral(m, ty)))
         pairs: list[Node] = []
-        width = top // 2
-        while width:
-            other = get(acc.name, fold(Term("add", lane, I(width))))
-            pairs.append(Loop(str(lane.args[0]), I(width), "simd", (Update(m, acc.name, (lane,), other),), width))
+        while width > 1:
             width //= 2
+            other = get(acc.name, Term("add", axis(lane), I(width)))
+            pairs.append(Loop(lane, I(width), "simd", (Update(m, acc.name, (axis(lane),), other),), width))
         return [*start, *main, *pairs, Update(m, total.name, (), get(acc.name, I(0))), *self.flush(e, get(total.name), [], ctx, Plan())]
 
 
@@ -332,11 +323,3 @@ def _emission(t: Term) -> Term:
 
 def _as_seq(f: Term) -> Term:
     return Term("for", f.args[0], f.args[1], "seq", f.args[3])
-
-
-def _with_reduce(n: Node, monoid: str, acc: str) -> Node:
-    """The simd loops of a reduction told that they accumulate into ``acc``."""
-    if isinstance(n, Loop):
-        body = tuple(_with_reduce(b, monoid, acc) for b in n.body)
-        return replace(n, body=body, unroll=0, reduces=((monoid, acc),)) if n.kind == "simd" else replace(n, body=body)
-    return n
