@@ -269,8 +269,11 @@ def test_undecided_is_not_proved() -> None:
 
 def test_permissions_follow_from_form_and_flags() -> None:
     f = RIGHT["attention"]().onf
-    assert permissions(f, ["-ffp-contract=off"]) == {"reassociation": True, "contraction": False, "approximate": ["exp"]}
-    assert permissions(RIGHT["transpose"]().onf, ["-fmad=true"]) == {"reassociation": False, "contraction": True, "approximate": []}
+    steps = [Step("div-mul", ()), Step("lift", ()), Step("psi-add", ())]
+    found = permissions(f, ["-ffp-contract=off"], steps, RULES)
+    assert found == {"real_laws": ["div-mul"], "reassociation": True, "contraction": False, "approximate": ["exp"]}
+    plain = permissions(RIGHT["transpose"]().onf, ["-fmad=true"], [], RULES)
+    assert plain == {"real_laws": [], "reassociation": False, "contraction": True, "approximate": []}
 
 
 @pytest.mark.parametrize("flag", ["-ffast-math", "-Ofast", "-funsafe-math-optimizations", "-fassociative-math", "-ffinite-math-only", "--use_fast_math",

@@ -240,6 +240,48 @@ def test_ill_formed_programs_are_refused(body: str, message: str) -> None:
     assert message in str(e.value) and e.value.exit_code == 2
 
 
+def test_a_reduction_may_hide_a_loop() -> None:
+    """A reduction in an expression named like a loop around it: the loop still counts where iterations are compared."""
+    dnf = Kernel("hide", ("n",), (), (array("X", "n"),), (array("Y", "n"),), P(nest("i:n", 'emit("once", "Y", <@i>, exp(reduce("add", "i", n, X[@i])))')))
+    stages = (stage("T", "i", "n", "once", "X[@i]"),)
+    value = 'exp(reduce("add", "i", n, T[@i]))'
+    fill, use = nest("i:n", 'emit("once", "T", <@i>, X[@i])'), nest("i:n:core", f'emit("once", "Y", <@i>, {value})')
+    whole = form(dnf, f'new("T", seq({fill}, {use}))', stages)
+    assert refuted(whole) == {}
+    # T is filled and read in one iteration of i: only T[i] of the loop's i is there, not that of the reduction's
+    early = form(dnf, f'new("T", {nest("i:n", f"""seq(emit("once", "T", <@i>, X[@i]), emit("once", "Y", <@i>, {value}))""")})', stages)
+    assert [k for k in refuted(early) if k.startswith("defined")] == ["defined T[i] in emit Y"]
+    # and with the loop on cores, an iteration reads what others write
+    cores = form(dnf, f'new("T", {nest("i:n:core", f"""seq(emit("once", "T", <@i>, X[@i]), emit("once", "Y", <@i>, {value}))""")})', stages)
+    assert any(k.startswith("race core i") and "T[i]" in k for k in refuted(cores))
+
+
+def test_division_by_data_proves_nothing() -> None:
+    inputs, body = (array("X", "n"), array("E", "n", dtype="i64")), P(nest("i:n", 'emit("once", "Y", <@i>, X[0])'))
+    dnf = Kernel("data", ("n",), (P("0 < n"),), inputs, (array("Y", "n"),), body)
+    found = verdicts(form(dnf, nest("i:n", 'emit("once", "Y", <@i>, select(E[@i] == n, X[3 % E[@i] % n], X[@i % E[@i]]))')))
+    assert found["bounds X[i % E[i]] in emit Y"][0] != "proved" and found["bounds X[3 % E[i] % n] in emit Y"][0] == "proved"
+
+
+def test_an_output_collects_under_the_monoid_of_its_definition() -> None:
+    f = dot().but('emit("add", "Z"', 'emit("max", "Z"')
+    with pytest.raises(MoaError, match="no such reduction"):
+        obligations(f.onf, Limits(), f.dnf)
+
+
+def test_two_engines_can_be_asked() -> None:
+    f = matmul()
+    items = obligations(f.onf, Limits(), f.dnf)
+    assert {v.status for v in prove_all(items, second=True)} == {"proved"}
+
+
+def test_verdicts_and_texts_repeat() -> None:
+    f = attention()
+    first, again = [obligations(f.onf, Limits(), f.dnf) for _ in range(2)]
+    assert [o.smt for o in first] == [o.smt for o in again]
+    assert [(v.status, v.rlimit) for v in prove_all(first)] == [(v.status, v.rlimit) for v in prove_all(again)]
+
+
 # --- agreement with execution under random damage ------------------------------------------------------------------------------------------
 def _damage(t: Term, rng: random.Random) -> Term:
     """One random change of a statement: a number, an operator, an axis, a place, an order, a loop."""

@@ -23,6 +23,7 @@ from .storage import Limits
 
 FORMAT = 1
 SUFFIX = {"c": ".c", "fortran": ".f90", "cuda": ".cu"}  # of the emitted source
+EXACT = ("psi", "simplify", "structure", "placement", "storage")  # groups of laws that keep every operation on floats as it is
 FUNCTIONS = ("exp", "log", "sin", "cos", "tanh", "erf", "pow")  # computed by approximation in the emitted code
 
 
@@ -159,14 +160,19 @@ def tiles(onf: Kernel) -> dict[str, int]:
     return {name: int(t.args[0].args[1].args[0]) for name, t in onf.defs if t.op == "add" and t.args[0].op == "mul" and t.args[0].args[1].op == "int"}  # type: ignore
 
 
-def permissions(onf: Kernel, flags: Sequence[str]) -> dict[str, Any]:
-    """What the emitted code may do that differs from exact evaluation in source order. ``reassociation``: sums and products are collected in another
-    order. ``contraction``: a*b + c may round once. ``approximate``: elementary functions that are computed by approximation."""
+def permissions(onf: Kernel, flags: Sequence[str], steps: Sequence[Step], rules: Mapping[str, Rule]) -> dict[str, Any]:
+    """What the emitted code may do that differs from exact evaluation in source order. ``real_laws``: laws used that hold over the reals only.
+    ``reassociation``: sums and products are collected in another order. ``contraction``: a*b + c may round once. ``approximate``: elementary functions
+    that are computed by approximation."""
     ops = {t.op for t in subterms(onf.body)} | {str(t.args[0]) for t in subterms(onf.body) if t.op in ("emit", "reduce")}
     functions = sorted(set(FUNCTIONS) & (ops | ({"exp"} if "osm" in ops else set())))
     contract = [f for f in flags if f.startswith(("-ffp-contract=", "-fmad="))]
     reassociated = {str(t.args[0]) for t in subterms(onf.body) if t.op in ("emit", "reduce")} & {"add", "mul", "osm"}
-    return {"reassociation": bool(reassociated), "contraction": contract not in (["-ffp-contract=off"], ["-fmad=false"]), "approximate": functions}
+    laws = sorted({s.rule for s in steps if rules[s.rule].group not in EXACT})
+    return {
+        "real_laws": laws, "reassociation": bool(reassociated), "approximate": functions,
+        "contraction": contract not in (["-ffp-contract=off"], ["-fmad=false"]),
+    }  # fmt: skip
 
 
 # --- kernels and terms as JSON -----------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ def discharge(onf: Kernel, dnf: Kernel, limits: Limits, rlimit: int = RLIMIT) ->
     """Prove every obligation of an operational form. MoaError with the witness if one is refuted (exit 2) or undecided (exit 3)."""
     items = obligations(onf, limits, dnf)
     verdicts = prove_all(items, rlimit)
-    for status, code, exit_code in (("refuted", 602, REFUTED), ("undecided", 603, UNDECIDED)):
+    for status, code, exit_code in (("refuted", 652, REFUTED), ("undecided", 653, UNDECIDED)):
         bad = [(o, v) for o, v in zip(items, verdicts, strict=True) if v.status == status]
         if bad:
             o, v = bad[0]
@@ -38,5 +38,5 @@ def certify(
     used = {name: rule_digest(rules[name]) for name in sorted({s.rule for s in steps})}
     return Certificate(
         __version__, file, text, source, used, tuple(steps), end.onf, tuple(done), version(), machine, limits, tiles(end.onf), compiler, tuple(flags),
-        permissions(end.onf, flags), error_model, {name: sha256(data) for name, data in sorted(files.items())},
+        permissions(end.onf, flags, steps, rules), error_model, {name: sha256(data) for name, data in sorted(files.items())},
     )  # fmt: skip

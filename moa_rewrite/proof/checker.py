@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import OK, REFUTED, UNDECIDED, MoaError
 from ..rules import RuleError, RuleSet, Step, apply_step, load
-from ..terms import Kernel, Term, subterms
+from ..terms import Kernel, Term, positions, subterms
 from ..terms.ops import ARRAYS
 from .certificate import SUFFIX, Certificate, from_json, permissions, rule_digest, sha256, tiles
 from .obligations import obligations
@@ -78,7 +78,9 @@ def is_dnf(kernel: Kernel) -> bool:
             t = t.args[3]  # type: ignore[assignment]
         return all(map(nest, t.kids())) if t.op == "seq" else t.op == "emit" and t.args[0] == "once"
 
-    return not kernel.stages and not kernel.defs and nest(kernel.body) and not any(t.op in (*ARRAYS, "psi") for t in subterms(kernel.body))
+    emitted = [str(t.args[1]) for _, t in positions(kernel.body) if t.op == "emit"]
+    plain = not kernel.stages and not kernel.defs and not any(t.op in (*ARRAYS, "psi") for t in subterms(kernel.body))
+    return plain and nest(kernel.body) and sorted(emitted) == sorted(a.name for a in kernel.outputs)
 
 
 def check(data: Mapping[str, Any], source: Kernel | None, files: Mapping[str, bytes] | None, rules: RuleSet | None = None) -> CheckReport:
@@ -106,7 +108,7 @@ def check(data: Mapping[str, Any], source: Kernel | None, files: Mapping[str, by
     if end.onf != c.onf:
         say("the derivation does not end in the certificate's operational form")
         return report
-    _check_build(c, say)
+    _check_build(c, rules, say)
     if files is not None:
         for name in sorted(files.keys() | c.files.keys()):
             if name not in files or name not in c.files or sha256(files[name]) != c.files[name]:
@@ -122,7 +124,7 @@ def _check_rules(c: Certificate, rules: RuleSet, say: Any) -> None:
             say(f'rule "{name}" is not the one that the certificate names')
 
 
-def _check_build(c: Certificate, say: Any) -> None:
+def _check_build(c: Certificate, rules: RuleSet, say: Any) -> None:
     if {n[n.rindex(".") :] for n in c.files if n.endswith(tuple(SUFFIX.values()))} != {SUFFIX[c.limits.target]}:
         say(f"the files are not those of a {c.limits.target} kernel")
     bad = [f for f in c.flags if not FLAGS.fullmatch(f)]
@@ -130,7 +132,7 @@ def _check_build(c: Certificate, say: Any) -> None:
         say(f"the proof does not cover code built with {', '.join(bad)}")
     if sum(f.startswith(("-ffp-contract=", "-fmad=")) for f in c.flags) != 1:
         say("the flags must say once whether a*b + c may be contracted (-ffp-contract=, -fmad=)")
-    if dict(c.floating_point) != permissions(c.onf, c.flags):
+    if dict(c.floating_point) != permissions(c.onf, c.flags, c.steps, rules):
         say("the floating-point permissions are not those of the operational form and the flags")
     if dict(c.tiles) != tiles(c.onf):
         say("the tiles are not those of the operational form")

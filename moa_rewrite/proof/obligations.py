@@ -15,7 +15,7 @@ from ..terms.kernel import Stage
 from .reach import Witness, invert, search
 from .smt import Script, conj, disj, lit
 from .storage import Limits, Storage, around, memory_limit, storages, stored_shape
-from .walk import DIVISOR, SEQUENTIAL, Access, Frame, Frames, accesses, bases, bound_names, common, loops_in, scope
+from .walk import DIVISOR, SEQUENTIAL, Access, Frame, Frames, accesses, bases, bound_names, common, loops_in, refused, scope
 
 Shown = tuple[tuple[str, str], ...]
 
@@ -56,6 +56,9 @@ class _Generator:
         self.accesses = accesses(kernel)
         self.storages = storages(kernel, limits, self.accesses)
         self.emissions = {str(t.args[1]): t for t in subterms(dnf.body) if t.op == "emit"}
+        for a in self.accesses:
+            if a.write and a.array in self.emissions and a.monoid not in ("once", _monoid(self.emissions[a.array].args[3])):
+                raise refused(f"{a.where}: emission under {a.monoid} to an output that is no such reduction")
 
     def all(self) -> Iterator[Obligation]:
         yield from self.admissible()
@@ -186,7 +189,7 @@ class _Generator:
 
     def reached(self, s: Script, e: Access, shared: int, env: dict[str, str], cell: list[str], red: dict[str, str]) -> str:
         """Some iteration of ``e``, equal to ``env`` in its first ``shared`` frames, contributes index ``red`` to the cell: named, not searched."""
-        bound, env = bound_names(e.frames), {k: v for k, v in env.items() if k in bound_names(e.frames[:shared])}
+        bound, env = bound_names(e.frames), {f.name: env[f.name] for f in loops_in(e.frames[:shared])}
         if any(bases(self.kernel, r, bound) - bound for r in red):
             return "false"
         for t, value in [*zip(e.index, cell, strict=True), *[(axis(r), v) for r, v in red.items()]]:
@@ -228,9 +231,10 @@ class _Generator:
                 n = common(e.frames, a.frames)
                 if n < min(len(e.frames), len(a.frames)) and e.frames[n].kind == a.frames[n].kind == "seq" and e.frames[n].branch < a.frames[n].branch:
                     ways.append((e, n))
-        s.fact(f"(not {disj(*[self.reached(s, e, n, env, cell, red) for e, n in ways])})")
+        around_both = {f.name: f"|a:{f.name}|" for f in loops_in(a.frames)}  # not env: a reduce around the read may hide a loop
+        s.fact(f"(not {disj(*[self.reached(s, e, n, around_both, cell, red) for e, n in ways])})")
         shown = (*self.sizes_shown(s), *self.labelled(env), *[(f"contribution {r}", v) for r, v in red.items()])
-        confirm = search(self.kernel, ways, env, cell, red)
+        confirm = search(self.kernel, ways, around_both, cell, red)
         return Obligation("defined", f"{a} in {a.where}", s.text(), shown, f"{a} is read before it is complete", confirm)
 
     # --- what is reached twice ---------------------------------------------------------------------------------------------------
@@ -268,7 +272,7 @@ class _Generator:
                         continue
                     s, env = self.start(prefix[:-1])
                     one, two = s.bind(a.frames[n - 1 :], env, "#1"), s.bind(b.frames[n - 1 :], env, "#2")
-                    s.fact(f"(distinct {one[loop.name]} {two[loop.name]})")
+                    s.fact(f"(distinct |a:{loop.name}#1| |a:{loop.name}#2|)")  # not one, two: a reduce inside may hide the loop
                     for t, u in zip(a.index, b.index, strict=True):
                         s.fact(f"(= {s.int(t, one)} {s.int(u, two)})")
                     text = f"two iterations of {loop.name}, which run at the same time, touch the same cell of {a.array}"
@@ -338,6 +342,13 @@ def _within(value: str, extent: str) -> str:
 def _divisors(t: Term) -> list[Term]:
     own = [t.args[1]] if t.op in ("idiv", "mod") and not (t.args[1].op == "int" and t.args[1].args[0] > 0) else []  # type: ignore
     return [*[u for a in t.kids() for u in _divisors(a)], *own]  # type: ignore[list-item]
+
+
+def _monoid(t: Term | str | int) -> str:
+    """The monoid of the reductions a term begins with; "" if none."""
+    while isinstance(t, Term) and t.op in ("fst", "snd"):
+        t = t.args[0]
+    return str(t.args[0]) if isinstance(t, Term) and t.op == "reduce" else ""
 
 
 def _leading(t: Term) -> list[tuple[str, Term]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..terms import Kernel, Term, free_axes, show
-from .walk import Frames
+from .walk import Frames, is_index
 
 _INT = {"add": "+", "sub": "-", "mul": "*", "idiv": "div", "mod": "mod"}  # div and mod agree with floor division for divisors > 0
 _ORDER = {"lt": "<", "le": "<=", "eq": "=", "ne": "distinct"}
@@ -100,6 +100,8 @@ class Script:
             return "Int"
         if t.op in ("bool", "not", "and", "or", *_ORDER):
             return "Bool"
+        if t.op == "cast" and t.args[0] == "i64" and self.sort(t.kids()[0]) == "Int":
+            return "Int"
         if t.op == "get":
             return {"i32": "Int", "i64": "Int", "bool": "Bool"}.get(self.kernel.array(str(t.args[0])).dtype, "Real")
         if t.op in (*_INT, "max", "min", "neg", "abs", "select"):
@@ -121,8 +123,10 @@ class Script:
             return lit(args[0])
         if t.op == "size":
             return self.size(args[0])
-        if self.sort(t) != "Int":
+        if self.sort(t) != "Int" or (t.op in ("idiv", "mod") and not is_index(args[1])):  # no obligation says that such a divisor is positive
             return self.opaque(t, env, "Int")
+        if t.op == "cast":
+            return self.int(args[1], env)
         if t.op == "get":
             return self.apply(f"d:{args[0]}", [self.int(i, env) for i in args[1].args], "Int")
         if t.op == "select":

@@ -40,14 +40,13 @@ def prove(o: Obligation, rlimit: int = RLIMIT, second: bool = False) -> Verdict:
     status, spent = _decide(o.smt, rlimit)
     if second and status != "unknown" and (other := _check(z3.Solver, o.smt, rlimit, 7)[0]) != status:
         return Verdict("undecided", f"two engines disagree: {status} and {other}", _ms(start), spent)
-    want = "sat" if o.kind == "admissible" else "unsat"
-    if status == want:
-        return Verdict("proved", "", _ms(start), spent)
     if status == "unknown":
         return Verdict("undecided", "the solver gave up", _ms(start), spent)
     if status == "unsat":
-        return Verdict("refuted", o.complaint, _ms(start), spent)
+        return Verdict(*(("refuted", o.complaint) if o.kind == "admissible" else ("proved", "")), _ms(start), spent)
     verdict, text = _explain(o, rlimit)
+    if o.kind == "admissible" and verdict == "refuted":  # the model is an example, and checked
+        verdict, text = "proved", ""
     return Verdict(verdict, text, _ms(start), spent)
 
 
