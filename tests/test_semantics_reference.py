@@ -122,6 +122,27 @@ def test_refused() -> None:
         reference(kernel("pair(0.0, 1.0)", (N, D), "iv"), arrays, sizes)
 
 
+def test_a_long_scan_is_one_pass() -> None:
+    """Prefix sums of 200 000 elements: all pairs would be 4e10."""
+    v = np.random.default_rng(0).standard_normal(200_000).astype(np.float32)
+    body = Term("for", "i", N, "seq", Term("emit", "once", "X", ix(axis("i")), parse_term('reduce("add", "k", @i + 1, v[@k])')))
+    got = reference(Kernel("scan", ("n",), (), (Array("v", "f32", (N,)),), (Array("X", "f32", (N,)),), body), {"v": v}, {"n": len(v)})["X"]
+    np.testing.assert_allclose(got.value, v.astype(float).cumsum(), rtol=1e-9, atol=1e-9)
+    assert (np.abs(v.cumsum(dtype=np.float32) - got.value) <= got.bound).all()
+
+
+def test_ragged_sums_that_are_no_scan_stay_in_memory() -> None:
+    arrays = {"v": np.random.default_rng(0).standard_normal(3000)}
+    body = Term("for", "i", N, "seq", Term("emit", "once", "X", ix(axis("i")), parse_term('reduce("add", "k", @i + 1, v[@k] * v[@i])')))
+    k = Kernel("scan", ("n",), (), (Array("v", "f64", (N,)),), (Array("X", "f64", (N,)),), body)
+    tracemalloc.start()
+    got = reference(k, arrays, {"n": 3000})["X"]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_allclose(got.value, arrays["v"].cumsum() * arrays["v"], rtol=1e-9, atol=1e-12)
+    assert peak < 100e6, peak
+
+
 def test_memory_of_long_attention_is_bounded() -> None:
     """4096 keys, 64 sampled rows, and 2048 full rows: far below the score matrix (128 MiB and more), and below 256 MiB."""
     arrays, sizes = data(2048, 4096, 64)

@@ -9,7 +9,7 @@ import numpy as np
 from ..terms import Term, show
 from ..terms.ops import SCALAR_FUNCTIONS
 from .env import Env, OutOfRange, SemanticsError, integer
-from .numeric import Approx, Fold, Rounding, apply, cast, constant, gamma, settle
+from .numeric import Approx, Fold, Rounding, apply, cast, constant, prefixes
 
 
 def array_value(t: Term, env: Env) -> np.ndarray:
@@ -103,7 +103,7 @@ def _eval(u: Term, at: Callable[[Term], Approx], env: Env, r: Rounding | None) -
     if op in ("red", "scan"):
         need(num(3) == n, f"axis {k} has length {n}, not {num(3)}")
         if op == "scan":
-            return _scan(str(a[0]), k, x, r)
+            return prefixes(str(a[0]), k, x, r)
         return _red(str(a[0]), k, x, env, r, u)
     if op in ("take", "taker", "drop", "dropr"):
         t = num(1)
@@ -124,18 +124,3 @@ def _red(monoid: str, k: int, x: Approx, env: Env, r: Rounding | None, u: Term) 
     fold = Fold(monoid, k, env.dtype(u) if x.value.dtype.kind == "i" else "f64", r)
     fold.feed(x)
     return fold.result(x.value.shape[k]).each(lambda w: np.squeeze(w, k))
-
-
-def _scan(monoid: str, k: int, x: Approx, r: Rounding | None) -> Approx:
-    """Prefixes; the bounds as for a reduction of each prefix."""
-    f = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "and": np.logical_and, "or": np.logical_or}[monoid]
-    with np.errstate(all="ignore"):
-        value = f.accumulate(x.value, axis=k)
-        if r is None or x.value.dtype.kind != "f":
-            return Approx(value)
-        if monoid in ("max", "min"):
-            return Approx(value, None if x.err is None else np.maximum.accumulate(x.err, axis=k))
-        size = f.accumulate(np.abs(x.value) + x.error(), axis=k)
-        spread = np.add.accumulate(x.error(), axis=k) if monoid == "add" else size - np.abs(value)
-        count = np.arange(1, x.value.shape[k] + 1).reshape([-1 if d == k else 1 for d in range(x.value.ndim)])
-        return Approx(value, settle(value, spread + gamma(count, r) * size + count * r.tiny, r))

@@ -242,3 +242,18 @@ class Fold:
             grow = n * np.asarray(self.size) + np.asarray(count) * self.r.tiny
             spread = (0.0 if self.err is None else self.err) if self.monoid == "add" else np.asarray(self.size) - np.abs(self.value)
             return Approx(self.value, settle(self.value, spread + grow, self.r))
+
+
+def prefixes(monoid: str, k: int, x: Approx, r: Rounding | None) -> Approx:
+    """The reductions of the first 1, 2, ... elements along axis k."""
+    f = _REDUCE[monoid]
+    with np.errstate(all="ignore"):
+        value = f.accumulate(x.value, axis=k)
+        if r is None or x.value.dtype.kind != "f":
+            return Approx(value)
+        if monoid in ("max", "min"):
+            return Approx(value, None if x.err is None else np.maximum.accumulate(x.err, axis=k))
+        size = f.accumulate(np.abs(x.value) + x.error(), axis=k)
+        spread = np.add.accumulate(x.error(), axis=k) if monoid == "add" else size - np.abs(value)
+        count = np.arange(1, x.value.shape[k] + 1).reshape([-1 if d == k else 1 for d in range(x.value.ndim)])
+        return Approx(value, settle(value, spread + gamma(count, r) * size + count * r.tiny, r))

@@ -18,7 +18,7 @@ from ..terms.ops import SCALAR_FUNCTIONS
 from .arrays import array_approx
 from .contract import Osm, product_sum
 from .env import Env, OutOfRange, SemanticsError
-from .numeric import F32, F64, Approx, Fold, Rounding, apply, cast, constant, neutral
+from .numeric import F32, F64, Approx, Fold, Rounding, apply, cast, constant, neutral, prefixes
 
 CHUNK = 1 << 20  # elements of one intermediate
 Value = Approx | tuple[Approx, Approx]
@@ -244,7 +244,13 @@ class _Evaluation:
         count = np.maximum(extent, 0) if ragged else length
         dtype = self.env.dtype(t)
         osm, fold = Osm(dim, self.r), Fold(monoid, dim, dtype, self.r)
-        step = max(1, min(length, CHUNK // max(1, self.width(body, frame, axis))))  # type: ignore[arg-type]
+        fits = length * self.width(body, frame, axis) <= 4 * CHUNK  # type: ignore[arg-type]
+        if ragged and length and fits and monoid != "osm" and active is None and self.apart(body, extent_term, axis):  # type: ignore[arg-type]
+            inner = _Frame(frame.depth + 1, axis, np.arange(length), None, frame)
+            return _prefixes(monoid, dim, _along(self.scalar(body, inner, None), dim, length), extent, dtype, self.r)  # type: ignore[arg-type]
+        # the mask of what lies within a ragged extent depends on both
+        wide = self.width(Term("add", body, extent_term) if ragged else body, frame, axis)  # type: ignore[arg-type]
+        step = max(1, min(length, CHUNK // max(1, wide)))
         for start in range(0, length, step):
             values = np.arange(start, min(start + step, length))
             mask = active
@@ -277,6 +283,10 @@ class _Evaluation:
             return Approx(np.full((1,) * self.rank, neutral(monoid, kind, dtype)))
         return fold.result(count)
 
+    def apart(self, body: Term, extent: Term, axis: str) -> bool:
+        """Whether a body does not change with the axes its extent depends on, as in a scan: then all its sums are prefixes of one sequence."""
+        return not self.env.base(free_axes(extent)) & self.env.base(free_axes(body), frozenset([axis])) - {axis}
+
     def width(self, t: Term, frame: _Frame, axis: str) -> int:
         """Elements per value of ``axis`` of the largest intermediate that evaluating a body forms."""
         if t.op in ("mul", "pair"):
@@ -289,6 +299,17 @@ class _Evaluation:
             bound.add(f.axis)
             f = f.parent
         return math.prod(lengths[n] for n in sorted(self.env.base(free_axes(t), frozenset(bound))) if n in lengths and n != axis)
+
+
+def _prefixes(monoid: str, dim: int, x: Approx, extent: np.ndarray, dtype: str, r: Rounding | None) -> Approx:
+    """Reductions of the first ``extent`` elements along ``dim``; x does not depend on the dimensions that ``extent`` has."""
+    unit_shape = [1 if d == dim else n for d, n in enumerate(x.value.shape)]
+    unit = np.full(unit_shape, neutral(monoid, x.value.dtype.kind, dtype))
+    sums = prefixes(monoid, dim, x, r)
+    grid = [np.arange(n).reshape([-1 if d == e else 1 for e in range(x.value.ndim)]) for d, n in enumerate(x.value.shape)]
+    where = tuple(np.maximum(extent, 0) if d == dim else g for d, g in enumerate(grid))
+    value = np.concatenate([unit, sums.value], axis=dim)[where]
+    return Approx(value, None if sums.err is None else np.concatenate([np.zeros(unit_shape), sums.err], axis=dim)[where])
 
 
 def _along(a: Approx, dim: int, n: int) -> Approx:
