@@ -6,9 +6,9 @@ OUT ?= out
 .PHONY: demo test slow lint clean
 
 demo: .venv/installed
-	$(BIN)/moarw optimize examples/attention.moa --machine host -o $(OUT)/attention-host
+	$(BIN)/moarw optimize examples/attention.moa --machine host -D h 8 -D n 1024 -D m 1024 -D d 64 -D e 64 -o $(OUT)/attention-host
 	$(BIN)/moarw check $(OUT)/attention-host
-	$(BIN)/moarw run $(OUT)/attention-host -D n 1000 -D m 777 -D d 64
+	$(BIN)/moarw run $(OUT)/attention-host -D h 8 -D n 1000 -D m 777 -D d 64 -D e 64
 
 test: .venv/installed
 	$(BIN)/python -m pytest

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     print(
         labelled(
             [
-                ("kernel", f"{j.kernel.name} for {j.machine.name}, {j.target}, at {' '.join(f'{n} = {v}' for n, v in j.sizes.items())}"),
+                ("kernel", f"{j.kernel.name} for {j.machine.name}, {j.target}, at {', '.join(f'{n} = {v}' for n, v in j.sizes.items())}"),
                 ("plan", pretty.loop_lines(result.kernel)),
                 ("tiles", " ".join(f"{a} {t}" for a, t in chosen.tiles.items())),
                 ("traffic", columns(moved, right=frozenset([1, 2]))),

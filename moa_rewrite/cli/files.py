@@ -33,6 +33,17 @@ def write(path: str | Path, text: str) -> None:
     write_all(path.parent, {path.name: text.encode()})
 
 
+def must_be_writable(folder: Path) -> None:
+    """MoaError 752 if a folder can neither be written to nor made: better said before the work than after."""
+    for at in (folder, *folder.absolute().parents):
+        if at.exists():
+            if not at.is_dir():
+                raise MoaError(752, f"cannot write to {folder}: {at} is a file", file="moarw", hint="another directory with -o DIR")
+            if not os.access(at, os.W_OK | os.X_OK):
+                raise MoaError(752, f"cannot write to {folder}: no permission in {at}", file="moarw", hint="another directory with -o DIR")
+            return
+
+
 def write_all(folder: Path, contents: Mapping[str, bytes], last: str = "") -> None:
     """Write files into a folder. A new folder appears complete or not at all; in an existing one each file is replaced in one step, ``last``
     at the end. MoaError 752 if the system refuses.

@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     differs = False
     for name in args.file:
         before = files.read(name)
-        after = lang.format(before)
+        after = lang.format(before, name)
         if args.check:
             if after != before:
                 differs = True

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import OK
-from . import pipeline
+from ..errors import OK, MoaError
+from . import files, pipeline
 
 if TYPE_CHECKING:
     from ..search.optimize import Result
@@ -21,9 +22,12 @@ def arguments(p: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.stem is not None and not re.fullmatch(r"[A-Za-z0-9_-]+", args.stem):
+        raise MoaError(753, f"--stem {args.stem}: a file name of letters, digits, _ and - is needed", file="moarw")
     j = pipeline.job(args)
-    done = pipeline.certified(j, pipeline.search(j, args), args.stem, pipeline.Progress(args))
     folder = Path(args.output_dir) if args.output_dir else Path("out") / f"{j.kernel.name}-{j.machine.name}"
+    files.must_be_writable(folder)
+    done = pipeline.certified(j, pipeline.search(j, args), args.stem, pipeline.Progress(args))
     done.bundle.write(folder)
     if args.json:
         print(json.dumps(summary(done, folder), indent=1))

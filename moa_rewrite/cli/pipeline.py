@@ -137,10 +137,7 @@ def certified(j: Job, result: Result, stem: str | None = None, progress: Progres
     proved = discharge(end.onf, end.dnf, limits(j))
     prove_s = time.perf_counter() - start
     say("writing and compiling")
-    name = stem or j.kernel.name
-    if not name.replace("_", "a").replace("-", "a").isalnum():
-        raise MoaError(753, f"--stem {name}: a file name of letters, digits, _ and - is needed", file="moarw")
-    e = emission.emit(result.kernel, j.target, name, j.fix, j.machine)
+    e = emission.emit(result.kernel, j.target, stem or j.kernel.name, j.fix, j.machine)
     compiled = emission.compiles(e)
     say("certifying")
     files = bundle.described(e.files, bundle.manifest(e, j.machine.name, j.sizes, Path(j.file).name))

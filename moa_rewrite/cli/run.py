@@ -8,6 +8,7 @@ import math
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 ALL = 2**26  # compare every row when the product of all sizes is at most this
 ROWS = 64  # otherwise about so many
-MOST = 2**12  # largest size that nobody asked for: a kernel may take the square of it
+MOST = 2**10  # largest size that nobody asked for: a kernel may take the cube of it
 EMULATED = 2**16  # product of all sizes by default when CUDA is emulated
 
 
@@ -34,14 +35,24 @@ def arguments(p: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from . import trial
 
-    b, kernel = (opened if Path(args.file).is_dir() else made)(args)
-    about = b.manifest
+    j, b = None, None
+    if Path(args.file).is_dir():
+        b, kernel = opened(args.file)
+        target, fixed = b.manifest["target"], b.manifest["sizes"]["fixed"]
+    else:
+        j = pipeline.job(args, MOST)
+        kernel, target, fixed = j.kernel, j.target, j.fix
     outputs = trial.split(args.output, "--output", {o.name: o for o in kernel.outputs})
     given = trial.read_arrays(args.input, kernel)
-    at = sizes_of_run(kernel, args, about, given)
+    at = sizes_of_run(kernel, args, target, fixed, given)
+    if j is not None:  # judged at the sizes of the run
+        j = replace(j, sizes=at)
+        b = pipeline.certified(j, pipeline.search(j, args), progress=pipeline.Progress(args)).bundle
+    assert b is not None
+    about = b.manifest
     arrays = trial.random_arrays(kernel, at, given, args.seed)
     with tempfile.TemporaryDirectory() as folder:
-        if about["target"] == "cuda":
+        if target == "cuda":
             ran = trial.emulated(b.contents, about, kernel, at, arrays, Path(folder))
         else:
             threads = args.threads or len(os.sched_getaffinity(0))
@@ -58,35 +69,27 @@ def run(args: argparse.Namespace) -> int:
     return OK if ok else REFUTED
 
 
-def made(args: argparse.Namespace) -> tuple[bundle.Bundle, Kernel]:
-    """Optimize a program first. What cost is judged at are the sizes of the run."""
-    j = pipeline.job(args, MOST)
-    done = pipeline.certified(j, pipeline.search(j, args), progress=pipeline.Progress(args))
-    return done.bundle, j.kernel
-
-
-def opened(args: argparse.Namespace) -> tuple[bundle.Bundle, Kernel]:
+def opened(path: str) -> tuple[bundle.Bundle, Kernel]:
     """A bundle from disk, whose program is elaborated again from the certificate's text."""
-    b = bundle.read(Path(args.file))
+    b = bundle.read(Path(path))
     kernel, why = check.elaborated(b.certificate)
     if kernel is None:
-        raise MoaError(757, f"{args.file}: {why or 'the certificate has no source'}", file="moarw")
+        raise MoaError(757, f"{path}: {why or 'the certificate has no source'}", file="moarw")
     return b, kernel
 
 
-def sizes_of_run(kernel: Kernel, args: argparse.Namespace, about: Mapping[str, Any], given: Arrays) -> dict[str, int]:
+def sizes_of_run(kernel: Kernel, args: argparse.Namespace, target: str, fixed: Mapping[str, int], given: Arrays) -> dict[str, int]:
     """From -D, the compiled-in sizes and the shapes of given inputs, which must agree; the rest as usual."""
     from .trial import sizes_of
 
     known: dict[str, int] = {}
     place: dict[str, str] = {}
-    sources = [(options.integers(args.define, "-D"), "-D"), (options.integers(args.fix, "--fix"), "--fix"), (about["sizes"]["fixed"], "compiled in")]
-    shapes = sizes_of(kernel, given)
-    for name, value, where in [*[(n, v, w) for values, w in sources for n, v in values.items()], *[(n, v, w) for n, (v, w) in shapes.items()]]:
+    found = [(n, v, "-D") for n, v in options.integers(args.define, "-D").items()] + [(n, v, "compiled in") for n, v in fixed.items()]
+    for name, value, where in [*found, *[(n, v, w) for n, (v, w) in sizes_of(kernel, given).items()]]:
         if known.setdefault(name, value) != value:
             raise MoaError(758, f"size {name} is {known[name]} ({place[name]}) and {value} ({where})", file="moarw")
         place.setdefault(name, where)
-    return sizes.complete(kernel, known, EMULATED if about["target"] == "cuda" else sizes.POINTS, MOST)
+    return sizes.complete(kernel, known, EMULATED if target == "cuda" else sizes.POINTS, MOST)
 
 
 def compare(kernel: Kernel, arrays: Arrays, at: Mapping[str, int], ran: Ran) -> list[dict[str, Any]]:
@@ -125,7 +128,7 @@ def text(r: Mapping[str, Any], given: list[str]) -> str:
     from ..report.table import labelled, paint
 
     rows: list[tuple[str, str]] = [
-        ("kernel", f"{r['kernel']} for {r['machine']}, {r['target']}, at {' '.join(f'{n} = {v}' for n, v in r['sizes'].items())}"),
+        ("kernel", f"{r['kernel']} for {r['machine']}, {r['target']}, at {', '.join(f'{n} = {v}' for n, v in r['sizes'].items())}"),
         ("inputs", f"{', '.join(given)} given, the others random" if given else f"random, seed {r['seed']}"),
     ]
     for o in r["outputs"]:

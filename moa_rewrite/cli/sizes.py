@@ -47,7 +47,7 @@ def complete(kernel: Kernel, given: Mapping[str, int], points: int = POINTS, mos
     every array within 2^22 elements; smaller ones where the kernel's ``where`` demands it. MoaError 754 if none is found."""
     check(kernel, given)
     free = [s for s in kernel.sizes if s not in given]
-    usual = next(u for u in _POWERS if u == 1 or u <= most and _fits(kernel, {**dict.fromkeys(free, u), **given}, points))
+    usual = next(u for u in _POWERS if u == 1 or (u <= most and _fits(kernel, {**dict.fromkeys(free, u), **given}, points)))
     tries = [u for u in (*_POWERS, 3, 5, 7, 9, 0) if u <= max(usual, 9)]
     for values in itertools.islice(itertools.product(tries, repeat=len(free)), _TRIES):
         sizes = {**given, **dict(zip(free, values, strict=True))}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,7 +91,7 @@ def random_arrays(kernel: Kernel, sizes: Mapping[str, int], given: Arrays, seed:
 
 @dataclass(frozen=True)
 class Ran:
-    """``extra``: bytes beyond inputs and outputs at the peak, None where the system does not tell; ``note`` what else to say."""
+    """``extra``: bytes beyond inputs and outputs at the peak; ``note`` what else to say."""
 
     outputs: Arrays
     times: Times | None
@@ -104,7 +103,7 @@ class Ran:
 def native(contents: Mapping[str, bytes], manifest: Mapping[str, Any], kernel: Kernel, sizes: Mapping[str, int], arrays: Arrays, folder: Path, threads: int,
            repeat: int) -> Ran:  # fmt: skip
     """Compile C or Fortran for this computer, call it, and measure."""
-    from ..build import load, measure
+    from ..build import load, measure, peak_growth
 
     flags = tuple("-march=native" if f.startswith("-march=") else f for f in manifest["flags"])
     os.environ["OMP_NUM_THREADS"] = str(threads)  # read when the OpenMP library is loaded, which is below
@@ -113,7 +112,7 @@ def native(contents: Mapping[str, bytes], manifest: Mapping[str, Any], kernel: K
     outputs = loaded.outputs(sizes)
     for o in outputs.values():
         o.fill(0)
-    extra = peak(lambda: loaded.run(sizes, ready, outputs))
+    extra = peak_growth(lambda: loaded.run(sizes, ready, outputs))
     times = measure(lambda: loaded.run(sizes, ready, outputs), repeat)[0]
     note = "" if flags == tuple(manifest["flags"]) else f"written for {manifest['machine']}, built here with -march=native"
     return Ran(outputs, times, extra, threads, note)
@@ -134,22 +133,3 @@ def emulated(contents: Mapping[str, bytes], manifest: Mapping[str, Any], kernel:
         raise MoaError(761, "the emulated kernel misbehaves", file="moarw", notes=[*result.messages[:8], f"{result.faults}"], exit_code=REFUTED)
     grids = ", ".join(f"{n.kernel} {n.grid} x {n.block} threads" for n in result.launches)
     return Ran(dict(zip([o.name for o in kernel.outputs], result.outputs, strict=True)), None, None, 1, f"emulated on the CPU, no GPU time: {grids}")
-
-
-def peak(call: Callable[[], None]) -> int | None:
-    """Bytes by which resident memory rose above its start during a call, as Linux counts; None elsewhere."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
-        before = _resident("VmRSS")
-        call()
-        return max(0, _resident("VmHWM") - before)
-    except OSError:
-        call()
-        return None
-
-
-def _resident(what: str) -> int:
-    found = re.search(rf"^{what}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"), re.M)
-    if found is None:
-        raise OSError
-    return int(found[1]) * 1024

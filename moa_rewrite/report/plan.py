@@ -43,7 +43,7 @@ class Report:
 
 def text(r: Report) -> str:
     k = r.kernel
-    at = " ".join(f"{n} = {v}" for n, v in r.sizes.items())
+    at = ", ".join(f"{n} = {v}" for n, v in r.sizes.items())
     return labelled(
         [
             ("kernel", f"{k.name} for {r.machine}, {r.target}, judged at {at}" if at else f"{k.name} for {r.machine}, {r.target}"),
@@ -72,4 +72,4 @@ def proofs(counts: Mapping[str, int], seconds: float) -> str:
 
 
 def rejected(others: Iterable[Alternative]) -> list[str]:
-    return columns([[units.seconds(a.predicted_s), a.text, a.reason] for a in others], right=frozenset([0]))
+    return columns([[units.seconds(a.predicted_s), a.reason, shorten(a.text, 80)] for a in others], right=frozenset([0]))
