@@ -50,6 +50,7 @@ class FExpr:
         self.before: list[str] = []
         self.temporaries: list[tuple[str, str]] = []
         self.made = 0
+        self.in_tile = False  # there, private buffers are arguments: the part of one thread
 
     def text(self, t: Term, ty: str | None = None, level: int = 0, strict: bool = False) -> str:
         """``t`` converted to type ``ty`` (its own if None), in parentheses when it binds weaker than ``level``. ``strict``: of that kind exactly."""
@@ -174,7 +175,7 @@ class FExpr:
         """An element: indices reversed, so that the last axis is contiguous as it is in row-major storage."""
         b = self.buffers[name]
         parts = [self.text(i, "i64") for i in reversed(index)]
-        if b.space == "private":
+        if b.space == "private" and not self.in_tile:
             parts.append("moarw_thread")
         return f"{name}({', '.join(parts)})" if parts else name
 

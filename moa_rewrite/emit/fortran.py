@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..data import data_path
-from ..terms import I, Term, axis, free_axes, size
+from ..terms import I, Term, axis, free_axes, reads, size, subterms
+from .cprint import tile_end
 from .fexpr import KIND, TYPE, FExpr
 from .fold import const
-from .loops import Buffer, Comment, Declare, If, Let, Loop, LoopProgram, Node, Store, Update, nodes
+from .loops import Buffer, Comment, Declare, If, Let, Loop, LoopProgram, Node, Store, Update, expressions, nodes
 
 _SIGN = {"add": "+", "sub": "-", "mul": "*"}
 WIDTH = 132
@@ -33,6 +34,8 @@ class FortranPrinter:
         self.lines: list[str] = []
         self.depth = 0
         self.locals: list[str] = []  # declarations of the scope being printed
+        self.tiles: list[str] = []  # register tiles, as procedures
+        self.made = 0
 
     def put(self, text: str) -> None:
         self.lines.append("  " * self.depth + text)
@@ -51,9 +54,11 @@ class FortranPrinter:
         self.put("  implicit none")
         self.put("  private")
         self.put(f"  public :: {p.name}")
+        for k in range(1, self.made + 1):  # a public procedure of a shared object is not inlined
+            self.put(f"  public :: {p.name}_tile{k}")
         self.constants(body)
         self.put("contains")
-        lines = [*self.lines, "", *body, *self.helpers(), f"end module moarw_{p.name}"]
+        lines = [*self.lines, "", *body, *self.tiles, *self.helpers(), f"end module moarw_{p.name}"]
         return FortranSource("\n".join(w for line in lines for w in wrap(line)) + "\n")
 
     def constants(self, body: list[str]) -> None:
@@ -187,7 +192,14 @@ class FortranPrinter:
             self.locals.append(declaration)
 
     def body(self, body: tuple[Node, ...], parallel: bool) -> None:
-        for n in body:
+        done = 0
+        for k, n in enumerate(body):
+            if k < done:
+                continue
+            if not self.e.in_tile and (end := tile_end(body, k, self.p)):
+                self.tile(body[k:end])
+                done = end
+                continue
             match n:
                 case Comment(text):
                     self.put(f"! {text}")
@@ -216,6 +228,41 @@ class FortranPrinter:
                         self.loop(n, parallel)
                 case _:
                     raise ValueError(n)
+
+    def tile(self, body: tuple[Node, ...]) -> None:
+        """A register tile as a procedure: compilers keep the accumulators in registers there, not in the middle of a large function."""
+        bound = {n.var for n in nodes(body) if isinstance(n, Loop)} | {n.name for n in nodes(body) if isinstance(n, Let)}
+        own = {n.buffer for n in nodes(body) if isinstance(n, Declare)}
+        written = {n.buffer for n in nodes(body) if isinstance(n, Store | Update)}
+        terms = [e for n in nodes(body) for e in expressions(n)]
+        used = written.union(*map(reads, terms)) - own
+        buffers = [b for b in self.p.buffers.values() if b.name in used]
+        shapes = [e for b in buffers for e in b.shape]
+        free = frozenset().union(*map(free_axes, terms)) - bound
+        scalars = sorted(free | {str(u.args[0]) for t in (*terms, *shapes) for u in subterms(t) if u.op == "size"})
+        self.made += 1
+        name = f"{self.p.name}_tile{self.made}"
+        outer = self.lines, self.depth, self.locals
+        self.lines, self.depth, self.locals, self.e.in_tile = [], 2, [], True
+        self.body(body, parallel=True)
+        inside, declared = self.lines, self.locals
+        self.lines, self.depth = [""], 1
+        self.put(f"subroutine {name}({', '.join([*scalars, *(b.name for b in buffers)])})")
+        self.depth = 2
+        if scalars:
+            self.put(f"integer(c_int64_t), value :: {', '.join(scalars)}")
+        for b in buffers:
+            how = "value" if not b.shape else f"intent({'inout' if b.name in written else 'in'})"
+            self.put(f"{TYPE[b.dtype]}, {how} :: {self.shaped(b)}")
+        for d in grouped(declared):
+            self.put(d)
+        self.tiles += [*self.lines, *inside, f"  end subroutine {name}"]
+        (self.lines, self.depth, self.locals), self.e.in_tile = outer, False
+        self.put(f"call {name}({', '.join([*scalars, *map(self.argument, buffers)])})")
+
+    def argument(self, b: Buffer) -> str:
+        """A buffer, or the part of it that belongs to the thread."""
+        return _with(b.name, [*([":"] * len(b.shape)), "moarw_thread"]) if b.space == "private" else b.name
 
     def assign(self, buffer: str, index: tuple[Term, ...], value: Term) -> None:
         cell = self.e.access(buffer, index)
