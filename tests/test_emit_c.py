@@ -167,6 +167,14 @@ print(hashlib.sha256(f(0.2, *(rng.standard_normal((3, 40, 24), np.float32) for _
     assert len(runs) == 1
 
 
+def test_threads_only_for_enough_work():
+    """By default a condition on the trip counts; a triangular extent counts with its middle."""
+    assert str(lower(onf.matmul_plain()).parallel_if) == '32768.0 < cast("f64", n) * cast("f64", m) * cast("f64", p)'
+    assert "// 2" in str(lower(onf.scan_lanes()).parallel_if)
+    assert lower(onf.scan()).parallel_if is None  # no core loop
+    assert " if (n > 5)" in print_c(lower(onf.matmul_plain(), options=Options(parallel_if=onf.t("5 < n")))).c_text.replace("5 < n", "n > 5")
+
+
 def test_lowering_is_deterministic_and_noted():
     a, b = lower(onf.attention()), lower(onf.attention())
     assert print_c(a) == print_c(b)

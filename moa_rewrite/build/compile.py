@@ -33,26 +33,23 @@ def compile_c(
 ) -> Path:  # fmt: skip
     """Write ``name.c``, ``name.h`` and compile them to ``name.so`` (or, with ``main_text``, to the executable ``name``) in ``outdir``.
 
-    The result is written under a temporary name and renamed, so that concurrent builds never see half a file.
+    All is made in a directory of its own and renamed, so that concurrent builds never see half a file.
     Raises MOA0601 without a compiler, MOA0602 when it fails.
     """
     compiler = find_compiler(cc)
     out = Path(outdir)
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"{name}.c").write_text(c_text, encoding="utf-8")
-    (out / f"{name}.h").write_text(h_text, encoding="utf-8")
-    sources = [str(out / f"{name}.c")]
-    if main_text is not None:
-        (out / f"{name}_main.c").write_text(main_text, encoding="utf-8")
-        sources.append(str(out / f"{name}_main.c"))
-    target = out / (f"{name}.so" if main_text is None else name)
-    shape = ("-shared", "-fPIC") if main_text is None else ()
-    handle, temporary = tempfile.mkstemp(dir=out, suffix=".tmp")
-    os.close(handle)
-    include = ("-I", str(data_path("codegen", "c")), "-I", str(out))
-    run = subprocess.run([compiler, *flags, *shape, *extra, *include, *sources, "-o", temporary, "-lm"], capture_output=True, text=True, check=False)
-    if run.returncode != 0:
-        os.unlink(temporary)
-        raise MoaError(602, f"{cc} failed on {name}.c", notes=run.stderr.strip().splitlines()[:12], exit_code=FAULT)
-    os.replace(temporary, target)
-    return target
+    with tempfile.TemporaryDirectory(dir=out, suffix=".tmp") as d:
+        sources = [f"{name}.c"] + ([f"{name}_main.c"] if main_text is not None else [])
+        files = {f"{name}.c": c_text, f"{name}.h": h_text} | ({f"{name}_main.c": main_text} if main_text is not None else {})
+        for file, text in files.items():
+            (Path(d) / file).write_text(text, encoding="utf-8")
+        product = f"{name}.so" if main_text is None else name
+        shape = ("-shared", "-fPIC") if main_text is None else ()
+        command = [compiler, *flags, *shape, *extra, "-I", str(data_path("codegen", "c").resolve()), "-I", ".", *sources, "-o", product, "-lm"]
+        run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=d)
+        if run.returncode != 0:
+            raise MoaError(602, f"{cc} failed on {name}.c", notes=run.stderr.strip().splitlines()[:12], exit_code=FAULT)
+        for file in (*files, product):
+            os.replace(Path(d) / file, out / file)
+    return out / product

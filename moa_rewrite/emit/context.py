@@ -24,7 +24,8 @@ Body = Callable[["Ctx"], list[Node]]
 
 @dataclass(frozen=True)
 class Options:
-    """``fix``: sizes compiled in. ``parallel_if``: a boolean term over sizes; where false one thread runs the kernel. ``unroll``: of reduction loops.
+    """``fix``: sizes compiled in. ``parallel_if``: a boolean term over sizes; where false one thread runs the
+    kernel (None: where there is little to do, see work.py). ``unroll``: of reduction loops.
 
     ``vector_bytes``, ``vector_registers``: of the machine; a register tile holds no more accumulators than there are registers (unrolled axes that would
     exceed them become loops outside the reduction).

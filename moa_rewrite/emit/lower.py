@@ -24,6 +24,7 @@ from .loops import Declare, If, Let, Loop, LoopProgram, Node, Store, expressions
 from .nests import Nests
 from .prepare import emissions, items
 from .storage import Layout, loop_extents
+from .work import worth_threads
 
 
 class Lower(Nests):
@@ -41,7 +42,8 @@ class Lower(Nests):
         lines = prune((*first, *body))
         return LoopProgram(
             kernel_name, sizes, tuple(map(self.expr, self.source.where)), inputs, outputs, tuple(self.workspaces), dict(self.buffers), lines,
-            {names.of("size", s): v for s, v in self.options.fix.items()}, None if self.options.parallel_if is None else self.expr(self.options.parallel_if),
+            {names.of("size", s): v for s, v in self.options.fix.items()},
+            worth_threads(lines) if self.options.parallel_if is None else self.expr(self.options.parallel_if),
             tuple(self.notes), {n: i for (_, n), i in self.names.given.items()},
         )  # fmt: skip
 

@@ -1,0 +1,43 @@
+"""How much a kernel does, roughly: whether it is worth starting threads."""
+
+from __future__ import annotations
+
+from ..terms import Term, free_axes, num, substitute
+from .fold import const, fold
+from .loops import If, Let, Loop, Node
+
+LEAST_PARALLEL_WORK = 32768  # innermost iterations; some ten microseconds, a few times the start of a parallel region
+
+
+def worth_threads(body: tuple[Node, ...]) -> Term | None:
+    """A condition over sizes: the innermost iterations of the deepest nest with a core loop exceed LEAST_PARALLEL_WORK. None without a core loop.
+
+    In floating point, so that no product overflows; an extent that depends on outer loops is taken at their middle.
+    """
+    nests = [(depth, factors) for n in body for depth, factors, core in [_deepest(n, {})] if core]
+    if not nests:
+        return None
+    factors = max(nests, key=lambda p: p[0])[1]
+    product: Term = num("1.0")
+    for f in factors:
+        c = const(f)
+        value = num(f"{c}.0") if c is not None else Term("cast", "f64", f)
+        product = value if product == num("1.0") else Term("mul", product, value)
+    return Term("lt", num(f"{LEAST_PARALLEL_WORK}.0"), product)
+
+
+def _deepest(n: Node, middle: dict[str, Term]) -> tuple[int, list[Term], bool]:
+    """(depth, extents of its loops, whether one is a core loop) of the deepest nest in a node."""
+    if isinstance(n, If):
+        return max((_deepest(k, middle) for k in n.then), key=lambda p: p[0], default=(0, [], False))
+    if not isinstance(n, Loop):
+        return 0, [], False
+    extent = fold(substitute(n.extent, middle))
+    inner = {**middle, n.var: Term("idiv", extent, Term("int", 2))}
+    for let in n.body:
+        if isinstance(let, Let):
+            inner[let.name] = fold(substitute(let.value, inner))
+    kids = [_deepest(k, inner) for k in n.body]
+    depth, factors, core = max(kids, key=lambda p: p[0], default=(0, [], False))
+    known = [] if free_axes(extent) else [extent]
+    return depth + 1, [*known, *factors], core or n.kind == "core" or any(k[2] for k in kids)
