@@ -38,11 +38,27 @@ def test_loops() -> None:
     ]
 
 
+def test_brief_loops_show_the_most_iterations() -> None:
+    body = t('for("i", n, "seq", for("j", min(64, n - @i), "simd", for("k", (min(64, n - @i) + 16 - 1) // 16, "seq", for("l", 6, "unroll", skip()))))')
+    assert pretty.loop_lines(ONF.with_body(body)) == ["for i:n", "  for j:<=64  simd", "    for k:<=4", "      for l:6  unroll", "        skip"]
+
+
 def test_a_stage_outside_a_tile_loop_keeps_the_tile() -> None:
     tile = t('for("i.o", (n + 63) // 64, "seq", new("S", for("k", m, "seq", for("i.i", min(64, n - @i.o*64), "seq", emit("once", "S", <@i, @k>, Q[@i, @k])))))')
     assert "    stage S: f32[i.i < 64, k < m]" in pretty.onf(ONF.with_body(tile)).splitlines()
     whole = t('new("S", for("i", n, "seq", skip()))')
     assert "  stage S: f32[i < n, k < m]" in pretty.onf(ONF.with_body(whole)).splitlines()
+
+
+def test_a_stage_inside_two_levels_of_tiles() -> None:
+    defs = (("i", t("@i.o*64 + @i.i")), ("i.i", t("@i.i.o*16 + @i.i.i")))
+    k = Kernel(ONF.name, ONF.sizes, (), ONF.inputs, ONF.outputs, ONF.body, ONF.stages, defs)
+    inner = 'for("i.i.i", 16, "seq", skip())'
+    between = t(f'for("i.o", n, "seq", new("S", for("i.i.o", 4, "seq", {inner})))')
+    inside = t(f'for("i.o", n, "seq", for("i.i.o", 4, "seq", new("S", {inner})))')
+    other = t(f'for("i.i.i", 16, "seq", new("S", for("i.o", n, "seq", {inner})))')
+    for body, stage in ((between, "i.i < 64"), (inside, "i.i.i < 16"), (other, "i < n")):
+        assert f"stage S: f32[{stage}, k < m]" in pretty.onf(k.with_body(body))
 
 
 def test_a_formula_names_what_occurs_twice() -> None:

@@ -13,6 +13,7 @@ def arguments(p: argparse.ArgumentParser) -> None:
     p.add_argument("file", metavar="FILE", nargs="+", help="programs (.moa)")
     p.add_argument("-i", "--in-place", action="store_true", help="rewrite the files")
     p.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is not in canonical text")
+    p.add_argument("--ascii", action="store_true", help="ASCII spellings of the operators")
     options.add(p)
 
 
@@ -22,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     differs = False
     for name in args.file:
         before = files.read(name)
-        after = lang.format(before, name)
+        after = lang.format(before, args.ascii, name)
         if args.check:
             if after != before:
                 differs = True

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -57,6 +58,9 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit code; never raises for a mistake in the input."""
     words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Ω shows ? for it
     try:
         args = parser().parse_args(words)
         code = importlib.import_module(f".{args.command}", __package__).run(args)

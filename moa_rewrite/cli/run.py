@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ALL = 2**26  # compare every row when the product of all sizes is at most this
 ROWS = 64  # otherwise about so many
 MOST = 2**10  # largest size that nobody asked for: a kernel may take the cube of it
-EMULATED = 2**16  # product of all sizes by default when CUDA is emulated
+EMULATED = 2**21  # product of all sizes by default when CUDA is emulated
 
 
 def arguments(p: argparse.ArgumentParser) -> None:

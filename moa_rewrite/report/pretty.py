@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from ..terms import Array, I, Kernel, Stage, Term, free_axes, loops, subterms
+from ..terms import Array, I, Kernel, Stage, Term, free_axes, subterms
 
 _INFIX = {"or": (1, "or"), "and": (2, "and"), "lt": (3, "<"), "le": (3, "<="), "eq": (3, "=="), "ne": (3, "!="), "add": (4, "+"),
           "sub": (4, "-"), "mul": (5, "*"), "div": (5, "/"), "idiv": (5, "//"), "mod": (5, "mod")}  # fmt: skip
@@ -102,38 +102,51 @@ def header(k: Kernel) -> list[str]:
 
 def onf(k: Kernel) -> str:
     """A kernel as indented loops: placement behind each loop that has one, stages with what they keep where they live."""
-    return "\n".join([*header(k), *["  " + line for line in loop_lines(k)]])
+    return "\n".join([*header(k), *_statement(k, k.body, 1, frozenset())])
 
 
 def loop_lines(k: Kernel) -> list[str]:
-    """The loops alone."""
-    return _statement(k, k.body, 0, frozenset())
+    """The loops alone, and briefly: of a loop whose last round may be shorter only the most iterations, ``<=64``."""
+    return _statement(k, k.body, 0, frozenset(), brief=True)
 
 
-def _statement(k: Kernel, s: Term, depth: int, outside: frozenset[str]) -> list[str]:
+def _statement(k: Kernel, s: Term, depth: int, outside: frozenset[str], brief: bool = False) -> list[str]:
     """Lines of a statement; ``outside``: the loop axes bound around it."""
     pad, args = "  " * depth, s.args
     if s.op == "for":
         name, extent, place, body = args
         where = "" if place == "seq" else f"  {place}"
-        return [f"{pad}for {name}:{_extent(extent)}{where}", *_statement(k, body, depth + 1, outside | {str(name)})]  # type: ignore[arg-type]
+        return [f"{pad}for {name}:{_extent(extent, brief)}{where}", *_statement(k, body, depth + 1, outside | {str(name)}, brief)]  # type: ignore[arg-type]
     if s.op == "emit":
         monoid, target, index, value = args
         return [pad + _emission(str(monoid), element(str(target), index), value)]  # type: ignore[arg-type]
     if s.op == "seq":
-        return [line for a in s.kids() for line in _statement(k, a, depth, outside)]
+        return [line for a in s.kids() for line in _statement(k, a, depth, outside, brief)]
     if s.op == "new":
         stage = k.stage(str(args[0]))
-        return [f"{pad}stage {stage.name}{_storage(k, stage, outside)}", *_statement(k, args[1], depth, outside)]  # type: ignore[arg-type]
+        return [f"{pad}stage {stage.name}{_storage(k, stage, outside)}", *_statement(k, args[1], depth, outside, brief)]  # type: ignore[arg-type]
     if s.op == "guard":
-        return [f"{pad}if {expression(args[0])}", *_statement(k, args[1], depth + 1, outside)]  # type: ignore[arg-type]
+        return [f"{pad}if {expression(args[0])}", *_statement(k, args[1], depth + 1, outside, brief)]  # type: ignore[arg-type]
     if s.op == "skip":
         return [pad + "skip"]
     raise ValueError(f"no statement: {s.op}")
 
 
-def _extent(extent: object) -> str:
-    return expression(extent, level=9)  # type: ignore[arg-type]
+def _extent(extent: Term, brief: bool) -> str:
+    most = _most(extent) if brief else None
+    return expression(extent, level=9) if most is None else str(most) if extent.op == "int" else f"<={most}"
+
+
+def _most(extent: Term) -> int | None:
+    """The constant that an extent cannot exceed, if its text shows one."""
+    if extent.op == "int":
+        return int(extent.args[0])  # type: ignore[arg-type]
+    if extent.op == "min":
+        found = [m for a in extent.kids() if (m := _most(a)) is not None]
+        return min(found, default=None)
+    if (tiles := _ceiling(extent)) is not None and (most := _most(tiles[0])) is not None and tiles[1].op == "int":
+        return -(-most // int(tiles[1].args[0]))  # type: ignore[arg-type]
+    return None
 
 
 def _storage(k: Kernel, stage: Stage, outside: frozenset[str]) -> str:
@@ -148,14 +161,14 @@ def _bound(k: Kernel, axis: str, outside: frozenset[str]) -> bool:
 
 
 def _kept(k: Kernel, axis: str, extent: Term, outside: frozenset[str]) -> str:
-    """``axis < extent``; of a lifted axis the part whose loop lies inside, with a full tile's extent."""
-    loose = sorted(k.base_axes(frozenset([axis])) - outside)
-    if len(loose) != 1 or loose == [axis]:
-        return f"{axis} < {expression(extent)}"
-    tile = next((f.args[1] for f in loops(k.body) if f.args[0] == loose[0]), extent)
-    if isinstance(tile, Term) and tile.op == "min":  # a last tile may be shorter
-        tile = tile.args[0]  # type: ignore[assignment]
-    return f"{loose[0]} < {expression(tile)}"  # type: ignore[arg-type]
+    """``axis < extent``; of a lifted axis ``i = i.o*T + i.i`` whose outer part is bound outside, ``i.i < T``."""
+    name, room = axis, extent
+    while (d := k.definition(name)) is not None and k.base_axes(frozenset([name])) & outside:
+        blocks, inner = d.kids()
+        if inner.op != "axis" or blocks.op != "mul" or k.base_axes(frozenset([str(inner.args[0])])) <= outside:
+            return f"{axis} < {expression(extent)}"
+        name, room = str(inner.args[0]), blocks.kids()[1]
+    return f"{name} < {expression(room)}"
 
 
 def _emission(monoid: str, place: str, value: Term) -> str:
