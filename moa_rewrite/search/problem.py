@@ -69,12 +69,15 @@ class Problem:
                 out.append(name)
         return sorted(out)
 
-    @property
-    def batch(self) -> list[str]:
-        """Axes that every leaf runs over and every access depends on: no tile of them is ever reused."""
+    def batch(self, small: float) -> list[str]:
+        """Axes that every leaf runs over and every access depends on, arrays of at most ``small`` bytes apart: no tile of them is worth keeping."""
+
+        def free(a: str, r: Access) -> bool:
+            return a in r.roots or math.prod(self.extents[x] for x in self.roots[r.array]) * self.width[r.array] <= small
+
         out = []
         for a in self.leaves[0].axes:
-            if all(a in x.axes and a in x.key and all(a in r.roots for r in x.reads if self.rank(r.array)) for x in self.leaves):
+            if all(a in x.axes and a in x.key and all(free(a, r) for r in x.reads) for x in self.leaves):
                 keyed = self.keyed(a)
                 if all(x.target in keyed for x in self.leaves):
                     out.append(a)

@@ -77,7 +77,7 @@ def _reused(p: Problem, axis: str) -> bool:
 
 
 def saturate(p: Problem, rules: RuleSet, model: Model, depth: int, nodes: int, seconds: float) -> Space:
-    batch = p.batch
+    batch = p.batch(model.caps[0] / 4)
     if all(a in batch for x in p.leaves for a in x.axes):  # keep one axis for SIMD
         batch = batch[:-1]
     lift = lifting_law(rules)
