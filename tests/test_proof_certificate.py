@@ -226,6 +226,11 @@ def test_what_is_said_of_a_changed_certificate(good: dict[str, Any], change: Any
     assert any(message in f for f in findings(mutant)), findings(mutant)
 
 
+@pytest.mark.parametrize("data", [{}, [], None, "x", {"format": 1}, {"format": 2}])
+def test_other_data_is_refused(data: Any) -> None:
+    assert len(findings(data)) == 1 and "certificate" in findings(data)[0]
+
+
 def test_changed_files_are_refused(good: dict[str, Any]) -> None:
     assert findings(good, {**FILES, "matmul.c": b"/* another */"}) == ["matmul.c is not the file that was certified"]
     assert findings(good, {"matmul.c": FILES["matmul.c"]}) == ["matmul.h is not the file that was certified"]
@@ -252,6 +257,20 @@ def test_a_changed_law_is_noticed(good: dict[str, Any]) -> None:
     with pytest.raises(MoaError) as e:
         discharge(end.onf, end.dnf, Limits())
     assert e.value.exit_code == 2 and "refuted" in e.value.message and "n = 1" in e.value.witness
+
+
+def test_sizes_that_a_derivation_gives_up_are_reported(good: dict[str, Any]) -> None:
+    assert check(good, source(), FILES, RULES).narrowed == []
+    d = derivation()
+    d("admit", "", c=P("k <= 256"))
+    c = certify(
+        d.source, d.steps, RULES, Limits(), file="matmul.moa", text="", machine="host", compiler="gcc 12", flags=FLAGS_C, files=FILES, error_model="",
+    )  # fmt: skip
+    report = check(to_json(c), source(), FILES, RULES)
+    assert report.ok and report.narrowed == ["k <= 256"]
+    d("admit", "", c=P("m < 1"))  # against `where 0 < m`: nothing is left
+    with pytest.raises(MoaError, match="admissible where"):
+        discharge(d.kernel, replay(d.source, d.steps, RULES).dnf, Limits())
 
 
 def test_undecided_is_not_proved() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import OK, REFUTED, UNDECIDED, MoaError
 from ..rules import RuleError, RuleSet, Step, apply_step, load
-from ..terms import Kernel, Term, positions, subterms
+from ..terms import Kernel, Term, positions, show, subterms
 from ..terms.ops import ARRAYS
 from .certificate import SUFFIX, Certificate, from_json, permissions, rule_digest, sha256, tiles
 from .obligations import obligations
@@ -29,10 +29,12 @@ FLAGS = re.compile(
 
 @dataclass
 class CheckReport:
-    """``findings``: what is wrong, one line each. ``undecided``: obligations the solver gave up on. ``steps``, ``proved``: how much was checked."""
+    """``findings``: what is wrong, one line each. ``undecided``: obligations the solver gave up on. ``steps``, ``proved``: how much was checked.
+    ``narrowed``: conditions on sizes that the derivation adds to those of the source (the emitted code refuses other sizes)."""
 
     findings: list[str] = field(default_factory=list)
     undecided: list[str] = field(default_factory=list)
+    narrowed: list[str] = field(default_factory=list)
     steps: int = 0
     proved: int = 0
 
@@ -98,6 +100,7 @@ def check(data: Mapping[str, Any], source: Kernel | None, files: Mapping[str, by
         say("the source was not elaborated anew")
     elif source != c.source:
         say("the source text does not mean the certificate's source kernel")
+        return report  # what follows would be about another program
     _check_rules(c, rules, say)
     try:
         end = replay(c.source, c.steps, rules)
@@ -105,6 +108,7 @@ def check(data: Mapping[str, Any], source: Kernel | None, files: Mapping[str, by
         say(str(e))
         return report
     report.steps = len(c.steps)
+    report.narrowed = [show(w) for w in end.onf.where if w not in c.source.where]
     if end.onf != c.onf:
         say("the derivation does not end in the certificate's operational form")
         return report
