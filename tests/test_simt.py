@@ -280,3 +280,16 @@ def test_translation_keeps_lines():
     text = "__global__ void k(int* p) {}\nvoid f(int* p) {\n  k<<<dim3(1, 2), g(3, 4),\n      8>>>(p);\n}\n"
     out = simt.translate(text, "k.cu").split('#line 1 "k.cu"\n')[1]
     assert out.count("\n") <= text.count("\n") and "simt::launch(\"k\", k, dim3(1, 2),  g(3, 4)," in out
+
+
+def test_the_runtime_is_compiled_once_and_again_where_nothing_can_be_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    text = 'extern "C" int nothing() { return 7; }\n'
+    assert simt.build(text, tmp_path / "a").call("nothing", [], [], []).code == 7
+    (kept,) = (tmp_path / "cache" / "moarw").iterdir()
+    before = sorted((p.name, p.stat().st_mtime_ns) for p in kept.iterdir())
+    assert simt.build(text, tmp_path / "b").call("nothing", [], [], []).code == 7
+    assert sorted((p.name, p.stat().st_mtime_ns) for p in kept.iterdir()) == before
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # no folder can be made there
+    assert simt.build(text, tmp_path / "c").call("nothing", [], [], []).code == 7

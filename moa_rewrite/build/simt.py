@@ -136,14 +136,17 @@ def _compiler(command: list[str]) -> None:
         raise MoaError(703, f"{command[0]} failed on the translated kernel", notes=done.stderr.splitlines()[:20], exit_code=FAULT)
 
 
-def _runtime() -> list[str]:
-    """Object files of the runtime, compiled once per version of its text and kept in the user's cache."""
+def _runtime(spare: Path) -> list[str]:
+    """Object files of the runtime, compiled once per version of its text and kept in the user's cache, or in ``spare`` where there is none."""
     folder = data_path("codegen", "cuda")
     texts = b"".join((folder / n).read_bytes() for n in sorted(["simt.hpp", "simt_rt.hpp", *[f"simt_{p}.cpp" for p in _PARTS]]))
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "moarw"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "moarw"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        cache = spare
     at = cache / f"simt-{hashlib.sha256(texts + ' '.join(_FLAGS).encode()).hexdigest()[:16]}"
     if not at.exists():
-        cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as t:
             fresh = Path(t) / "objects"
             fresh.mkdir()
@@ -166,7 +169,7 @@ def build(cuda: str, folder: Path, stem: str = "kernel") -> Library:
     hooks = ["-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0"]
     object_file = str(folder / f"{stem}.simt.o")
     _compiler(["g++", *_FLAGS, *hooks, *include, "-c", str(source), "-o", object_file])
-    _compiler(["g++", "-shared", "-Wl,-Bsymbolic", object_file, *_runtime(), "-o", str(library)])
+    _compiler(["g++", "-shared", "-Wl,-Bsymbolic", object_file, *_runtime(folder), "-o", str(library)])
     return Library(library)
 
 
