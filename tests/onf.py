@@ -172,3 +172,38 @@ def integers() -> Kernel:
     b = "X[@i] % 2 == 0 and not (X[@i] < 0 or X[@i] == 4)"
     return kernel("integers", "n", [array("X", "i32", "n")], [array("Y", "i64", "n"), array("Z", "bool", "n")],
                   nest(["i:n:simd"], f'seq(emit("once", "Y", <@i>, {e}), emit("once", "Z", <@i>, {b}))'))  # fmt: skip
+
+
+def reversed_tiles(ty: str = "f64") -> Kernel:
+    """A stage stored tile by tile and read at another index than its key's."""
+    back = "@i.o*8 + min(8, n - @i.o*8) - 1 - @i.i"
+    tile = "i.i:min(8, n - @i.o*8):seq"
+    body = nest(["i.o:(n + 7) // 8:core"], new("T", block(nest([tile], 'emit("once", "T", <@i>, X[@i] * X[@i])'),
+                                                          nest([tile], f'emit("once", "Y", <@i>, T[{back}])'))))  # fmt: skip
+    return kernel("reversed_tiles", "n", [array("X", ty, "n")], [array("Y", ty, "n")], body, [stage("T", ty, "i", "n", "once")], "i = @i.o*8 + @i.i")
+
+
+def two_regions(ty: str = "f32") -> Kernel:
+    """A stage shared by the threads between two parallel loops, stored column-major; a sum with a guard; two emissions to one output."""
+    first = nest(["i:n:core", "j:m:seq"], 'emit("once", "P", <@i, @j>, X[@i, @j] + 1.0)')
+    second = nest(["q:m:core", "k:n:seq"], 'emit("add", "Y", <@q>, P[@k, @q])')
+    third = nest(["q:m:core", "k:n:seq"], 'guard(@k <= @q, emit("add", "Y", <@q>, X[@k, @q]))')
+    return kernel("two_regions", "n m", [array("X", ty, "n", "m")], [array("Y", ty, "m")], new("P", block(first, second, third)),
+                  [stage("P", ty, "i j", "n; m", "once", layout=(1, 0))])  # fmt: skip
+
+
+def attention_causal(ty: str = "f32") -> Kernel:
+    """Key tiles above the diagonal skipped by a guard, the diagonal one masked."""
+    k = attention(ty, 4, 8, 4, 4)
+    body = str(k.body)
+    start = body.index('for("k.o", ')
+    inner = body.index('new("S"', start)
+    end, depth = inner, 0
+    while True:
+        depth += {"(": 1, ")": -1}.get(body[end], 0)
+        end += 1
+        if depth == 0 and body[end - 1] == ")":
+            break
+    masked = body[inner:end].replace('S[@h, @i, @k]', 'select(@k <= @i, S[@h, @i, @k], -inf)')
+    text = f"{body[:inner]}guard(@k.o * 8 < @i.o * 4 + 4, {masked}){body[end:]}"
+    return Kernel("attention_causal", k.sizes, (), k.inputs, k.outputs, t(text), k.stages, k.defs)

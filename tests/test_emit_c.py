@@ -62,6 +62,9 @@ CASES = [
     (onf.nested_reduce("f64"), [(1, 1), (3, 4), (2, 5)]),
     (onf.partial_sums("f32"), [(1, 1, 1), (4, 8, 8), (5, 8, 17), (5, 3, 9)]),
     (onf.integers(), [(0,), (1,), (40,)]),
+    (onf.reversed_tiles(), [(1,), (8,), (13,)]),
+    (onf.two_regions(), [(1, 1), (4, 6), (0, 3), (7, 3)]),
+    (onf.attention_causal("f64"), [(1, 1, 1, 1), (1, 9, 9, 3), (2, 6, 11, 2)]),
 ]
 
 
@@ -173,6 +176,12 @@ def test_threads_only_for_enough_work():
     assert "// 2" in str(lower(onf.scan_lanes()).parallel_if)
     assert lower(onf.scan()).parallel_if is None  # no core loop
     assert " if (n > 5)" in print_c(lower(onf.matmul_plain(), options=Options(parallel_if=onf.t("5 < n")))).c_text.replace("5 < n", "n > 5")
+
+
+def test_uneven_iterations_are_dealt_out_dynamically():
+    assert "schedule(dynamic)" in print_c(lower(onf.attention_causal())).c_text
+    assert "schedule(dynamic)" in print_c(lower(onf.scan_lanes())).c_text
+    assert "schedule(dynamic)" not in print_c(lower(onf.attention())).c_text
 
 
 def test_lowering_is_deterministic_and_noted():

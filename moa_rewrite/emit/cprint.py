@@ -9,6 +9,7 @@ from ..terms import Term, free_axes, reads, show, subterms
 from .cexpr import C_TYPE, CExpr
 from .fold import const
 from .loops import Buffer, Comment, Declare, If, Let, Loop, LoopProgram, Node, Store, Update, expressions, nodes
+from .work import uneven
 
 
 @dataclass(frozen=True)
@@ -309,7 +310,8 @@ class CPrinter:
                     self.pointer(b, offset)
                 offset += f" + {self.plain_bytes(b)}"
         collapse = f" collapse({len(chain)})" if len(chain) > 1 else ""
-        self.put(f"#pragma omp for{collapse} schedule(static)")
+        schedule = "dynamic" if uneven((*lets, *body), frozenset(c.var for c in chain)) else "static"
+        self.put(f"#pragma omp for{collapse} schedule({schedule})")
         for c in chain:
             self.put(f"for (int64_t {c.var} = 0; {c.var} < {self.e.text(c.extent, 'i64', 6)}; {c.var}++) {{")
             self.depth += 1

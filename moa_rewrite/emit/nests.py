@@ -137,6 +137,8 @@ class Nests(Context):
                 return True
             floats = self.types[name] in ("f32", "f64")
             return floats and uses == [len(index) - 1] and index[-1] == axis(a) and layout.shape[-1] == I(lanes)
+        if e.op == "cast" and e.args[0] in ("i32", "i64") and _reads_any(e):
+            return False
         return all(self.padded(k, a, lanes) for k in e.kids())
 
     def in_tile(self, chain: Chain, f: Term) -> bool:

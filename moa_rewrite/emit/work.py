@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..terms import Term, free_axes, num, substitute
-from .fold import const, fold
+from .fold import bounded, const, fold
 from .loops import If, Let, Loop, Node
 
 LEAST_PARALLEL_WORK = 32768  # innermost iterations; some ten microseconds, a few times the start of a parallel region
@@ -24,6 +24,20 @@ def worth_threads(body: tuple[Node, ...]) -> Term | None:
         value = num(f"{c}.0") if c is not None else Term("cast", "f64", f)
         product = value if product == num("1.0") else Term("mul", product, value)
     return Term("lt", num(f"{LEAST_PARALLEL_WORK}.0"), product)
+
+
+def uneven(body: tuple[Node, ...], axes: frozenset[str]) -> bool:
+    """Whether iterations of parallel loops over ``axes`` differ much in what they do: a loop inside has an extent that depends on them and has no
+    constant bound, or a guard does."""
+    for n in body:
+        if isinstance(n, Let) and free_axes(n.value) & axes:
+            axes |= {n.name}
+        elif isinstance(n, If):
+            if (not n.other and free_axes(n.cond) & axes) or uneven(n.then, axes) or uneven(n.other, axes):
+                return True
+        elif isinstance(n, Loop) and ((bounded(n.extent)[0] is None and free_axes(n.extent) & axes) or uneven(n.body, axes)):
+            return True
+    return False
 
 
 def _deepest(n: Node, middle: dict[str, Term]) -> tuple[int, list[Term], bool]:
