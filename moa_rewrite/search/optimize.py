@@ -22,7 +22,7 @@ from .egraph import Report
 from .extract import Extractor
 from .form import materialise, packs, rename_axes
 from .gpu import GpuCost, GpuModel, admitted
-from .plan import layouts, placements, right_nested, statement
+from .plan import growing, layouts, placements, right_nested, statement
 from .problem import Problem, build
 from .structure import Space, loop_axes, saturate
 from .tiles import assignments, refine
@@ -79,6 +79,15 @@ class _Candidate:
     steps: list[Step]
     label: str
 
+    @property
+    def growth(self) -> frozenset[str]:
+        return growing(self.entry.plan, self.cost)
+
+    @property
+    def rank(self) -> float:
+        """Seconds, with a charge for every size that storage grows with: on a GPU each limits the sizes that can be served."""
+        return self.seconds * (1.0 + len(self.growth) * (0.2 if isinstance(self.cost, GpuCost) else 0.02))
+
 
 DEPTH = 8  # loops around a leaf, tiles included
 
@@ -114,21 +123,21 @@ def optimize(kernel: Kernel, rules: RuleSet, machine: Any, sizes: dict[str, int]
         known = _promising(pool, 4) if pool else None
         pool += _explore(form, [*steps, *chain], rules, model, sizes, opt, (), f"form {n}", reports, known)
         tick(f"form {n}", f"form {n + 1} of {len(forms)}")
-    pool.sort(key=lambda c: c.seconds)
+    pool.sort(key=lambda c: c.rank)
     best = pool[0]
     for read in packs(best.form) if not gpu else ():
         chain = best.steps
         base = next(f for f in forms if [*steps, *f[1]] == chain)
         pool += _explore(base[0], chain, rules, model, sizes, opt, (read,), f"{best.label}, {read.args[0]} packed", reports, _promising(pool, 3))
         tick(f"pack {read}", f"packing {read.args[0]}")
-    pool.sort(key=lambda c: c.seconds)
+    pool.sort(key=lambda c: c.rank)
     top = _distinct(pool, max(4, opt.top))
     refined = []
     for c in top:
         outer = _outer(c.space)
         e, cost, tiles, sec = refine(c.entry, c.space, type(c.cost), model, c.tiles, outer)
         refined.append(_Candidate(sec, e, cost, c.space, tiles, c.form, c.steps, c.label))
-    refined.sort(key=lambda c: c.seconds)
+    refined.sort(key=lambda c: c.rank)
     tick("refine", "tile sizes")
     best = refined[0]
     final, tail = realise(best, rules, gpu)
@@ -155,7 +164,18 @@ def _explore(form: Kernel, steps: list[Step], rules: RuleSet, model: Any, sizes:
         for e in Extractor(space, cost).root():
             found.append(_Candidate(cost.seconds(e, outer, outer)[0], e, cost, space, tiles, form, steps, label))
     found.sort(key=lambda c: c.seconds)
-    return found[:12]
+    return _varied(found, 12)
+
+
+def _varied(found: list[_Candidate], keep: int) -> list[_Candidate]:
+    """The first candidates, and the first of each way in which storage grows."""
+    seen: set[frozenset[str]] = set()
+    out = []
+    for n, c in enumerate(found):
+        if n < keep or c.growth not in seen:
+            out.append(c)
+        seen.add(c.growth)
+    return out
 
 
 def _promising(pool: list[_Candidate], keep: int) -> list[dict[str, int]]:
