@@ -148,9 +148,11 @@ class Layout:
 
 
 def split(d: Term) -> tuple[str, int, str] | None:
-    """(x, T, y) when a definition is ``x*T + y``."""
+    """(x, T, y) when a definition is ``x*T + y``; ``x + y`` is the split by 1."""
     if d.op == "add":
         m, y = d.kids()
+        if m.op == "axis" and y.op == "axis":
+            return str(m.args[0]), 1, str(y.args[0])
         if m.op == "mul" and y.op == "axis" and m.kids()[0].op == "axis" and (t := const(m.kids()[1])) is not None:
             return str(m.kids()[0].args[0]), t, str(y.args[0])
     return None
