@@ -128,11 +128,11 @@ class Nests(Context):
             at = e.args[1].args  # type: ignore[union-attr]
             layout = self.layouts.get(name)
             if layout is None:
-                return not any(a in self.k.base_axes(free_axes(i)) for i in at)  # type: ignore[arg-type]
+                return not any(self.is_key(a, self.k.base_axes(free_axes(i))) for i in at)  # type: ignore[arg-type]
             if any(s.op == "get" or not self.padded(s, a, lanes) for i in at for s in [i] if isinstance(s, Term) and _reads_any(s)):
                 return False
             index = layout.index(at)  # type: ignore[arg-type]
-            uses = [n for n, i in enumerate(index) if a in self.k.base_axes(free_axes(i))]
+            uses = [n for n, i in enumerate(index) if self.is_key(a, self.k.base_axes(free_axes(i)))]
             if not uses:
                 return True
             floats = self.types[name] in ("f32", "f64")
