@@ -57,6 +57,8 @@ def test_a_stage_inside_two_levels_of_tiles() -> None:
     between = t(f'for("i.o", n, "seq", new("S", for("i.i.o", 4, "seq", {inner})))')
     inside = t(f'for("i.o", n, "seq", for("i.i.o", 4, "seq", new("S", {inner})))')
     other = t(f'for("i.i.i", 16, "seq", new("S", for("i.o", n, "seq", {inner})))')
+    whole = t('for("i.o", n, "seq", for("i.i", 64, "seq", new("S", skip())))')
+    assert "stage S: f32[k < m]" in pretty.onf(k.with_body(whole))
     for body, stage in ((between, "i.i < 64"), (inside, "i.i.i < 16"), (other, "i < n")):
         assert f"stage S: f32[{stage}, k < m]" in pretty.onf(k.with_body(body))
 
@@ -88,6 +90,8 @@ def test_a_formula_names_what_occurs_twice() -> None:
         ("(n + 7) // 9", "(n + 7) // 9"),
         ('psi(<@i>, red("add", 1, "k", m, arr("A")))', "(sum[axis 1] A)[i]"),
         ("n % 4", "n mod 4"),
+        ('snd(reduce("osm", "k", m, pair(S[@k], V[@k]))) / n', "(sum[k < m] exp(S[k] - max) * V[k]) / n"),
+        ('snd(reduce("osm", "k", m, pair(S[@k], 1.0)))', "sum[k < m] exp(S[k] - max)"),
     ],
 )
 def test_expressions_keep_their_meaning(term: str, text: str) -> None:

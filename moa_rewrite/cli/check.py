@@ -50,8 +50,8 @@ def check(path: str, args: argparse.Namespace) -> dict[str, Any]:
     code = REFUTED if findings else UNDECIDED if report.undecided else OK
     return {
         "certificate": str(file), "verdict": {OK: "valid", REFUTED: "refuted", UNDECIDED: "undecided"}[code], "exit_code": code, "findings": findings,
-        "undecided": report.undecided, "steps": report.steps, "proved": report.proved, "files": sorted(emitted) if emitted is not None else None,
-        "seconds": round(time.perf_counter() - start, 3),
+        "undecided": report.undecided, "narrowed": report.narrowed, "steps": report.steps, "proved": report.proved,
+        "files": sorted(emitted) if emitted is not None else None, "seconds": round(time.perf_counter() - start, 3),
     }  # fmt: skip
 
 
@@ -76,6 +76,7 @@ def lines(r: dict[str, Any]) -> list[str]:
     if r["verdict"] == "valid":
         compared = f", {count(len(r['files']), 'file')} compared" if r["files"] is not None else ", files not compared"
         done = f"{count(r['steps'], 'step')} replayed, {count(r['proved'], 'obligation')} proved{compared}"
-        return [f"{name}: {paint('valid', 'green')} ({done}, {r['seconds']:.1f} s)"]
+        only = f", for {', '.join(r['narrowed'])} only" if r["narrowed"] else ""
+        return [f"{name}: {paint('valid', 'green')}{only} ({done}, {r['seconds']:.1f} s)"]
     out = [f"{name}: {paint(r['verdict'], 'red')}"]
     return [*out, *[f"  {f}" for f in r["findings"]], *[f"  undecided: {u}" for u in r["undecided"]]]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OK, MoaError
+from ..terms import show
 from . import files, pipeline
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
 
 def report(o: pipeline.Outcome, folder: Path, verbose: int) -> str:
     from ..report import plan
+    from ..report.pretty import expression
 
     r, j = o.result, o.job
     chosen = next(p for p in r.plans if p.chosen)
@@ -47,6 +49,7 @@ def report(o: pipeline.Outcome, folder: Path, verbose: int) -> str:
             r.kernel, j.machine.name, j.target, j.sizes, chosen.predicted_s, binds(chosen.terms), chosen.moved, Counter(p.kind for p in o.proved), o.prove_s,
             len(r.steps), [plan.Alternative(p.predicted_s, p.summary, p.reason) for p in r.plans if not p.chosen], searched(r),
             f"{folder}: {', '.join(sorted(o.bundle.contents))}", notes,
+            [expression(w) for w in r.kernel.where if w not in j.kernel.where],
         )
     )  # fmt: skip
     return text if not verbose else f"{text}\n\n{growth(r)}"
@@ -90,6 +93,7 @@ def summary(o: pipeline.Outcome, folder: Path) -> dict[str, Any]:
     r, j = o.result, o.job
     return {
         "kernel": j.kernel.name, "machine": j.machine.name, "target": j.target, "sizes": j.sizes, "fixed": j.fix, "directory": str(folder),
+        "narrowed": [show(w) for w in r.kernel.where if w not in j.kernel.where],
         "files": sorted(o.bundle.contents), "compiled": o.compiled, "steps": len(r.steps), "proved": dict(Counter(p.kind for p in o.proved)),
         "plans": [
             {"rank": p.rank, "chosen": p.chosen, "summary": p.summary, "predicted_s": p.predicted_s, "seconds": p.terms, "bytes": p.moved, "tiles": p.tiles,

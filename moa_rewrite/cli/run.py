@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OK, REFUTED, MoaError
+from ..terms import parse_term
 from . import bundle, check, options, pipeline, sizes
 
 if TYPE_CHECKING:
@@ -70,12 +71,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def opened(path: str) -> tuple[bundle.Bundle, Kernel]:
-    """A bundle from disk, whose program is elaborated again from the certificate's text."""
+    """A bundle from disk, whose program is elaborated again from the certificate's text; conditions on sizes are those of the emitted kernel."""
     b = bundle.read(Path(path))
     kernel, why = check.elaborated(b.certificate)
     if kernel is None:
         raise MoaError(757, f"{path}: {why or 'the certificate has no source'}", file="moarw")
-    return b, kernel
+    return b, replace(kernel, where=tuple(parse_term(w) for w in b.certificate["onf"]["where"]))
 
 
 def sizes_of_run(kernel: Kernel, args: argparse.Namespace, target: str, fixed: Mapping[str, int], given: Arrays) -> dict[str, int]:

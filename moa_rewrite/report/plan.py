@@ -39,6 +39,7 @@ class Report:
     search: str = ""
     written: str = ""
     notes: Sequence[str] = field(default_factory=tuple)
+    narrowed: Sequence[str] = ()  # conditions on sizes that the plan adds to the program's
 
 
 def text(r: Report) -> str:
@@ -47,6 +48,7 @@ def text(r: Report) -> str:
     return labelled(
         [
             ("kernel", f"{k.name} for {r.machine}, {r.target}, judged at {at}" if at else f"{k.name} for {r.machine}, {r.target}"),
+            ("sizes", f"only {', '.join(r.narrowed)}: the kernel checks it and refuses others" if r.narrowed else ""),
             ("plan", pretty.loop_lines(k)),
             ("stages", stages(k, r.sizes)),
             ("traffic", "   ".join(f"{level} {units.size(b)}" for level, b in r.traffic.items())),
@@ -72,4 +74,4 @@ def proofs(counts: Mapping[str, int], seconds: float) -> str:
 
 
 def rejected(others: Iterable[Alternative]) -> list[str]:
-    return columns([[units.seconds(a.predicted_s), a.reason, shorten(a.text, 80)] for a in others], right=frozenset([0]))
+    return columns([[units.seconds(a.predicted_s), a.reason, shorten(a.text, 50)] for a in others], right=frozenset([0]))

@@ -6,7 +6,7 @@ The text that certificates hold, and that parses back, is ``terms.show``; this o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ..terms import Array, I, Kernel, Stage, Term, free_axes, subterms
 
@@ -60,6 +60,10 @@ def expression(t: Term, names: Mapping[Term, str] | None = None, level: int = 0)
     if op == "red":
         monoid, k, _, _, a = args
         return wrapped(f"{_SUMS.get(str(monoid), str(monoid))}[axis {k}] {sub(a, 5)}", _LOOP)
+    if op == "snd" and isinstance(args[0], Term) and args[0].op == "reduce" and args[0].args[0] == "osm" and args[0].kids()[1].op == "pair":
+        score, weight = args[0].kids()[1].kids()
+        factor = "" if weight is Term("num", "1.0") else f" * {sub(weight, 6)}"
+        return wrapped(f"sum[{args[0].args[1]} < {sub(args[0].args[2])}] exp({sub(score)} - max){factor}", _LOOP)
     if op == "cast":
         return f"{args[0]}({sub(args[1])})"
     return f"{op}({', '.join(sub(a) for a in args)})"
@@ -156,16 +160,18 @@ def _storage(k: Kernel, stage: Stage, outside: frozenset[str]) -> str:
     return f": {stage.dtype}{f'[{kept}]' if inside else ''}"
 
 
-def _bound(k: Kernel, axis: str, outside: frozenset[str]) -> bool:
-    return k.base_axes(frozenset([axis])) <= outside
+def _bound(k: Kernel, axis: str, outside: frozenset[str], test: Callable[[Iterable[bool]], bool] = all) -> bool:
+    """Whether loops outside fix an axis: itself, or all (``any``: some) of what it is defined from."""
+    d = k.definition(axis)
+    return axis in outside or (d is not None and test([_bound(k, a, outside, test) for a in sorted(free_axes(d))]))
 
 
 def _kept(k: Kernel, axis: str, extent: Term, outside: frozenset[str]) -> str:
     """``axis < extent``; of a lifted axis ``i = i.o*T + i.i`` whose outer part is bound outside, ``i.i < T``."""
     name, room = axis, extent
-    while (d := k.definition(name)) is not None and k.base_axes(frozenset([name])) & outside:
+    while (d := k.definition(name)) is not None and _bound(k, name, outside, any):
         blocks, inner = d.kids()
-        if inner.op != "axis" or blocks.op != "mul" or k.base_axes(frozenset([str(inner.args[0])])) <= outside:
+        if inner.op != "axis" or blocks.op != "mul" or _bound(k, str(inner.args[0]), outside):
             return f"{axis} < {expression(extent)}"
         name, room = str(inner.args[0]), blocks.kids()[1]
     return f"{name} < {expression(room)}"
@@ -174,7 +180,7 @@ def _kept(k: Kernel, axis: str, extent: Term, outside: frozenset[str]) -> str:
 def _emission(monoid: str, place: str, value: Term) -> str:
     if monoid == "osm" and value.op == "pair":
         score, weight = value.args
-        factor = "" if weight == Term("num", "1.0") else f" * {expression(weight, level=6)}"  # type: ignore[arg-type]
+        factor = "" if weight is Term("num", "1.0") else f" * {expression(weight, level=6)}"  # type: ignore[arg-type]
         return f"{place} += exp({expression(score)} - running max){factor}"  # type: ignore[arg-type]
     return f"{place} {_ASSIGN[monoid]} {expression(value)}"
 
