@@ -52,6 +52,9 @@ def test_products(tmp_path, seed):
     if r.random() < 0.5:  # B copied to a stage, somewhere between the loops
         inner = r.randint(0, len(loops))
         pack = [f"{f.rsplit(':', 1)[0]}:{r.choice(['seq', 'simd'])}" for f in loops[inner:] if f[0] in "jk"]
+        for a, n in (("k", "p"), ("j", "m")):  # an axis split in the product may be run over whole here
+            if all(f[0] != a for f in loops[:inner]) and r.random() < 0.5:
+                pack = [*[f for f in pack if f[0] != a], f"{a}:{n}:{r.choice(['seq', 'simd'])}"]
         rest = onf.nest([f.replace(":core", ":seq") for f in loops[inner:]], f'emit("{monoid}", "C", <@i, @j>, {e.replace("B[", "T[")})')
         body = onf.nest(loops[:inner], onf.new("T", onf.block(onf.nest(pack, 'emit("once", "T", <@k, @j>, B[@k, @j])'), rest)))
         stages = [onf.stage("T", "f64", "k j", "p; m", "once", layout=r.choice([(0, 1), (1, 0)]))]
