@@ -58,7 +58,9 @@ class _Elaborator:
             if p.name in places:
                 c.fail(202, f"`{p.name}` is defined twice", p.pos, [f"first at {places[p.name]}"], hint="rename one of them")
             places[p.name] = p.pos
-            if p.type is None or p.type.name not in B.DTYPES:
+            if p.type is not None and p.type.name and p.type.name not in B.DTYPES:
+                c.fail(209, f"`{p.type.name}` is not a type", p.type.pos, hint=f"the types are {', '.join(B.DTYPES)}")
+            if p.type is None or not p.type.name:
                 c.fail(107, f"the kernel parameter `{p.name}` needs a type", p.pos, hint=f"for example `{p.name}: f32[n]`; a scalar is `{p.name}: f32`")
             for d in p.type.dims or ():
                 if isinstance(d, Name) and d.id not in sizes:
@@ -160,7 +162,8 @@ class _Elaborator:
         """The value in the promised type; its shape is written as promised."""
         c = self.c
         if t.name not in B.DTYPES:
-            c.fail(209, "a result needs a type", t.pos, hint="for example `-> f32[n]`")
+            message = f"`{t.name}` is not a type" if t.name else "a result needs a type"
+            c.fail(209, message, t.pos, hint=f"the types are {', '.join(B.DTYPES)}; for example `-> f32[n]`")
         weak = (v.dtype == "int" and t.name != "bool") or (v.dtype == "float" and t.name in B.FLOATS)
         if v.dtype != t.name and not weak:
             message = f"`{k.name}` promises {t.name}, its body gives {type_name(v.dtype)}"
@@ -300,6 +303,8 @@ class _Elaborator:
     def unknown(self, id: str, pos: Pos, env: Mapping[str, Entry]) -> None:
         import difflib
 
+        if id in B.RESERVED:
+            self.c.fail(206, f"`{id}` is a function, not an array", pos, hint=f"apply it: `{id}(...)`")
         near = difflib.get_close_matches(id, sorted({*env, *B.RESERVED}), 1)
         self.c.fail(201, f"`{id}` is not defined", pos, hint=f"did you mean `{near[0]}`?" if near else "names are defined before they are used")
 

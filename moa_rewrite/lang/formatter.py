@@ -132,7 +132,7 @@ class Printer:
             case Inner(op, by):
                 return left, f"{self.symbol(op)}.{self.symbol(by)}{omega}", right, PRODUCT
             case Outer(op) if not self.ascii:
-                return left, f"•{self.symbol(op)}{omega}", right, PRODUCT
+                return left, f"•{self.symbol(op)}{omega}", right, CMP if op in (*B.ORDER, *B.EQUAL) else PRODUCT
         return None
 
     def function(self, fn: Fn) -> str:

@@ -19,9 +19,13 @@ def diagnose(found: str, accepts: Set[str], before: str) -> tuple[int, str, str]
     operator_wanted = bool(accepts & {"P_PLUS", "P_AND", "P_OR"})
     if re.search(r"Ω\s*(<[^>]*)?$", before):
         return 109, "Ω needs the ranks of its arguments", "write literal ranks, one per argument: `f Ω<1> x`, `x - Ω<1,0> m`"
+    if found == "P_OMEGA" and re.search(r"\b(red|scan)$", before):
+        return 105, "a reduction needs its function", "write it before: `+ red Ω<1> x`"
     cut_off = found == "$END" or (found in ("KERNEL", "DEF", "IN", "LET") and not before.endswith(("(", ",", "=")))
     if cut_off and not operand_wanted and (bracket := _open(here)):
         return 103, f"`{bracket}` is not closed", f"add the missing `{_CLOSING[bracket]}`"
+    if found in ("$END", "KERNEL", "DEF", "IN", "LET") and {"MORETHAN", "COMMA"} <= accepts:
+        return 103, "`<` is not closed", "add the missing `>`"
     if operand_wanted:
         return 105, "an expression is missing here", "an operator, `=`, `in`, a comma or a bracket needs an expression after it"
     if operator_wanted and found in ("LESSTHAN", "MORETHAN", "P_CMP"):

@@ -42,7 +42,7 @@ from .tree import (
     Vector,
 )
 
-_OPS = r"\+|\*|×|-|−|//|/|÷|%|<=|==|!=|<|>=|>|max|min|and|or|pow"
+_OPS = r"\+|\*|×|-|−|//|/|÷|%|<=|≤|==|!=|≠|<|>=|≥|>|max|min|and|or|pow"
 
 
 @functools.cache
@@ -139,7 +139,11 @@ class _Build:
 
     def body(self, t: Tree) -> Body:
         *bindings, result = t.children
-        return Body(tuple(self.let(b) if b.data == "let" else self.definition(b) for b in bindings), self.expr(result), pos=self.pos(t))  # type: ignore
+        own = tuple(self.let(b) if b.data == "let" else self.definition(b) for b in bindings)  # type: ignore[union-attr, arg-type]
+        if not bindings:
+            return Body((), self.expr(result), pos=self.pos(t))
+        rest = self.body(result)  # type: ignore[arg-type]
+        return Body(own + rest.bindings, rest.result, pos=self.pos(t))
 
     def let(self, t: Tree) -> Let:
         *names, value = t.children
@@ -231,7 +235,7 @@ class _Build:
             m = re.fullmatch(rf"({_OPS})[.·]({_OPS})", t)
             assert m is not None
             return Inner(B.INFIX[m[1]], B.INFIX[m[2]], pos=p)
-        if t.type == "P_OUTER":
+        if t.type in ("P_OUTER", "P_OUTER_CMP"):
             return Outer(B.INFIX[t[1:].strip()], pos=p)
         return Prim(B.MONADS.get(t) or B.INFIX[t], pos=p)
 

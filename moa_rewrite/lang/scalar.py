@@ -113,7 +113,7 @@ def _static(c: Context, op: str, a: Val, b: Val, pos: Pos) -> Poly | tuple[Poly,
             return combine(op, x, y) if isinstance(y, Poly) else tuple(combine(op, x, e) for e in y)
         return tuple(combine(op, e, y) for e in x) if isinstance(y, Poly) else tuple(combine(op, e, f) for e, f in zip(x, y, strict=True))
     except ZeroDivisionError:
-        c.fail(306, f"{symbol(op)} by zero", pos, [f"at {b.pos}"])
+        c.fail(306, f"{symbol(op)} by zero", pos, [f"0 at {b.pos}"], hint="divide by a size that is at least 1")
 
 
 def _unary(c: Context, op: str, v: Val, pos: Pos) -> Val:

@@ -244,7 +244,8 @@ def _psi(c: Context, args: list[Val], pos: Pos) -> Val:
     if count is None:
         c.fail(207, "the length of an index must be a number", pos, shapes(index))
     if count > a.rank:
-        c.fail(309, f"an index of length {count} into an array of rank {a.rank}", pos, [f"{text(index.shape)} at {index.pos}", *shapes(a)])
+        hint = "an index has at most one number per axis"
+        c.fail(309, f"an index of length {count} into an array of rank {a.rank}", pos, [f"{text(index.shape)} at {index.pos}", *shapes(a)], hint=hint)
     for k in range(count):
         e = index if index.rank == 0 else _component(c, index, k)
         n = a.shape[0]
