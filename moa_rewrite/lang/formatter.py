@@ -59,9 +59,9 @@ class Printer:
 
     def operand(self, e: Expr, level: int) -> str:
         """An operand of arithmetic. For the reader's sake a dyad, a reduction or Ω in it has parentheses: (+ red x) ÷ n, (1 ↓ x) - y."""
-        own = self.expr(e)[1]
+        text, own = self.expr(e)
         loose = own == DYAD or (own == APPLY and isinstance(e, App) and isinstance(e.fn, Fold | Rank))
-        return self.show(e, ATOM if loose else level)
+        return text if own >= level and not loose else f"({text})"
 
     def expr(self, e: Expr) -> tuple[str, int]:
         match e:
@@ -96,8 +96,9 @@ class Printer:
             case Prim("not"):
                 return f"not {self.operand(args[0], NOT)}", NOT
             case Prim("neg"):
-                text = self.operand(args[0], PRODUCT) if self.expr(args[0])[1] >= DYAD else f"({self.show(args[0])})"
-                return f"-{text}", min(ATOM if text[0] == "(" else self.expr(args[0])[1], OPERAND)
+                text, own = self.expr(args[0])
+                loose = own < APPLY or (own == APPLY and isinstance(args[0], App) and isinstance(args[0].fn, Fold | Rank))
+                return (f"-({text})", OPERAND) if loose else (f"-{text}", min(own, OPERAND))
             case Prim(name) if name in B.MONADS.values() and len(args) == 1 and not self.ascii:
                 text = self.show(args[0], DYAD)
                 return f"{self.symbol(name)}{'' if text[0].isalnum() or text[0] == '(' else ' '}{text}", APPLY
