@@ -103,6 +103,19 @@ def test_call_with_wrong_shapes() -> None:
     assert e.value.code == 314 and e.value.witness == "k = 0"
 
 
+def test_a_constraint_that_divides_by_zero_is_not_met() -> None:
+    kernel = lang.elaborate(lang.load("kernel f(x: f32[n], y: f32[m]) -> f32[n] where n % m == 0 = x"))
+    lang.check_where(kernel, {"n": 6, "m": 3})
+    for sizes in ({"n": 6, "m": 4}, {"n": 6, "m": 0}):
+        with pytest.raises(MoaError) as e:
+            lang.check_where(kernel, sizes)
+        assert e.value.code == 314
+    quotient = lang.elaborate(lang.load("kernel f(x: f32[n], y: f32[m], z: f32[n // m]) -> f32[n] = x"))
+    with pytest.raises(MoaError) as e:
+        lang.bind_sizes(quotient, {"x": np.ones(3), "y": np.ones(0), "z": np.ones(1)})
+    assert e.value.code == 314
+
+
 def test_files() -> None:
     with pytest.raises(MoaError) as e:
         lang.load_file("no such file.moa")

@@ -42,15 +42,26 @@ def bind_sizes(kernel: Kernel, inputs: Mapping[str, object]) -> dict[str, int]:
             message = f"the size `{s}` of `{kernel.name}` does not follow from the shapes given"
             raise MoaError(313, message, notes=shown, hint="give each size an axis of its own")
     for e, n, place in facts:
-        if evaluate(e, sizes) != n:
+        if _value(kernel, e, sizes) != n:
             first = [f"{s} = {sizes[s]}: {places[s]}" for s in size_names(e)]
             raise MoaError(312, f"the shapes given to `{kernel.name}` disagree", notes=[*first, f"{show(e)} = {n}: {place}"])
     return {s: sizes[s] for s in kernel.sizes}
 
 
+def _value(kernel: Kernel, e: Term, sizes: Mapping[str, int]) -> int:
+    try:
+        return evaluate(e, sizes)
+    except ZeroDivisionError:
+        shown = ", ".join(f"{s} = {sizes[s]}" for s in size_names(e))
+        raise MoaError(314, f"`{kernel.name}` divides by zero in {show(e)}", witness=shown, hint="give arrays of other sizes") from None
+
+
 def _solve(e: Term, name: str, value: int, sizes: Mapping[str, int]) -> int | None:
     """The size that gives an expression its value, if the expression is linear in it."""
-    at = [evaluate(e, {**sizes, name: x}) for x in (1, 2, 3, 5)]
+    try:
+        at = [evaluate(e, {**sizes, name: x}) for x in (1, 2, 3, 5)]
+    except ZeroDivisionError:  # no linear expression divides by a size
+        return None
     slope = at[1] - at[0]
     if slope == 0 or at[2] - at[1] != slope or at[3] - at[2] != 2 * slope or (value - at[0]) % slope:
         return None
@@ -61,6 +72,6 @@ def _solve(e: Term, name: str, value: int, sizes: Mapping[str, int]) -> int | No
 def check_where(kernel: Kernel, sizes: Mapping[str, int]) -> None:
     """MoaError 314 if the sizes break a constraint of the kernel."""
     for w in kernel.where:
-        if not evaluate(w, sizes):
+        if not _value(kernel, w, sizes):
             shown = ", ".join(f"{s} = {sizes[s]}" for s in size_names(w))
             raise MoaError(314, f"`{kernel.name}` needs {show(w)}", witness=shown, hint="give arrays of other sizes, or weaken the `where`")
