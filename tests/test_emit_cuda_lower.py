@@ -10,10 +10,12 @@ from onf import array, block, kernel, stage
 
 from moa_rewrite.build import simt
 from moa_rewrite.emit import Options
+from moa_rewrite.emit.barriers import Placer
 from moa_rewrite.emit.cuda import print_cuda
 from moa_rewrite.emit.cuda_program import Barrier, steps
 from moa_rewrite.emit.lower_cuda import lower_cuda
 from moa_rewrite.errors import MoaError
+from moa_rewrite.terms import Term, axis, free_axes, size
 
 
 def row_sum(place: str):
@@ -101,16 +103,70 @@ def test_sizes_compiled_in(tmp_path):
     assert lib.call("stencil", [4, 5], [x], [np.empty_like(x)]).code == 1
 
 
+def in_one_block(k, folder, sizes, inputs, shape):
+    """The kernel with all blocks of the grid run by one block in turn."""
+    text = print_cuda(lower_cuda(k)).cu_text.replace("<<<moarw_grid(moarw_blocks)", "<<<1")
+    return good(simt.build(text, folder, k.name).call(k.name, sizes, inputs, [np.empty(shape, np.float32)]))
+
+
 def test_a_box_whose_inner_extent_changes_between_rounds_needs_a_barrier(tmp_path):
     """Cell (i, j) belongs to another thread in each round, though both rounds run over a box of the same shape in the text."""
     body = over("b:1:grid", new("T", block(
-        over("r:2:seq", over("i:9:block; j:3 + @r:block", emit("add", "T[@i, @j]", "X[@i] + @r"))),
+        over("r:2:seq", over("i:9:block; j:3 + @r:block", emit("once", "T[@i, @j]", "X[@i] + @r"))),
         over("i:9:block; j:4:block", emit("once", "Y[@i, @j]", "T[@i, @j]")),
     )))  # fmt: skip
-    k = kernel("rounds", "", [array("X", "f32", "9")], [array("Y", "f32", "9", "4")], body, [stage("T", "f32", "i j", "9; 4", "add")])
-    x = ramp(9)
-    want = np.stack([2 * x + 1] * 3 + [x + 1], axis=1)
-    assert np.array_equal(good(call(k, tmp_path, [], [x], (9, 4))), want)
+    k = kernel("rounds", "", [array("X", "f32", "9")], [array("Y", "f32", "9", "4")], body, [stage("T", "f32", "i j", "9; 4", "once")])
+    assert np.array_equal(good(call(k, tmp_path, [], [ramp(9)], (9, 4))), np.stack([ramp(9) + 1] * 4, axis=1))
+
+
+def test_a_box_whose_inner_extent_changes_between_blocks_needs_a_barrier_at_the_end(tmp_path):
+    box = "i:9:block; j:3 + @b:block"
+    body = over("b:2:grid", new("T", block(
+        over(box, emit("once", "T[@i, @j]", "X[@i]")),
+        over(f"r:2:seq; {box}", emit("add", "Y[@b, @i, @j]", "T[@i, @j]")),
+    )))  # fmt: skip
+    k = kernel("blocks", "", [array("X", "f32", "9")], [array("Y", "f32", "2", "9", "4")], body, [stage("T", "f32", "i j", "9; 4", "once")])
+    want = np.stack([2 * ramp(9)] * 4, axis=1)
+    y = in_one_block(k, tmp_path, [], [ramp(9)], (2, 9, 4))
+    assert np.array_equal(y[1], want) and np.array_equal(y[0], want * [1, 1, 1, 0])
+
+
+def test_a_step_that_meets_two_cells_waits(tmp_path):
+    body = over("b:1:grid", new("T", block(
+        over("i:n:block", emit("once", "T[@i]", "X[@i]")),
+        over("i:n:block", emit("once", "Y[@i]", "T[@i] + T[n - 1 - @i] + T[(@i + 1) % n]")),
+    )))  # fmt: skip
+    k = kernel("two_cells", "n", [array("X", "f32", "n")], [array("Y", "f32", "n")], body, [stage("T", "f32", "i", "n", "once")])
+    x = ramp(100)
+    assert np.array_equal(in_one_block(k, tmp_path, [100], [x], 100), x + x[::-1] + np.roll(x, -1))
+
+
+def test_cells_that_tell_the_indices_of_a_box_apart():
+    i, j, r = (axis(a) for a in "ijr")
+    lifted = {"k": frozenset("ri"), "ij": frozenset("ij")}
+    placer = Placer(lambda b: True, lambda e: frozenset().union(*(lifted.get(a, frozenset([a])) for a in free_axes(e))), frozenset())
+    box = (("i", size("n")), ("j", size("m")))
+    assert placer.owns(box, (i, j)) and placer.owns(box, (j, r, i)) and placer.owns(box, (axis("k"), j))
+    assert not placer.owns(box, (i,)) and not placer.owns(box, (axis("ij"),)) and not placer.owns(box, (Term("add", i, j), j))
+
+
+def test_loops_that_depend_on_what_they_wrote_stay_in_sequence(tmp_path):
+    sums = over("b:1:grid", new("T", block(
+        over("i:n:seq", emit("once", "T[@i]", "X[@i] + select(0 < @i, T[@i - 1], 0.0)")),
+        over("i:n:block", emit("once", "Y[@i]", "T[@i]")),
+    )))  # fmt: skip
+    k = kernel("running", "n", [array("X", "f32", "n")], [array("Y", "f32", "n")], sums, [stage("T", "f32", "i", "n", "once")])
+    assert np.array_equal(good(call(k, tmp_path / "a", [50], [ramp(50)], 50)), np.cumsum(ramp(50)))
+    pairs = over("i:n:seq", block(emit("add", "Y[@i]", "X[@i]"), emit("add", "Y[@i + 1]", "X[@i]")))
+    k = kernel("pairs", "n", [array("X", "f32", "n")], [array("Y", "f32", "n + 1")], pairs)
+    assert np.array_equal(good(call(k, tmp_path / "b", [50], [ramp(50)], 51)), np.append(ramp(50), 0) + np.append(0, ramp(50)))
+
+
+def test_two_negative_extents_make_no_box(tmp_path):
+    body = over("i:n - 5:block; j:n - 5:block", emit("once", "Y[@i, @j]", "1.0"))
+    k = kernel("negative", "n", [], [array("Y", "f32", "n", "n")], body)
+    r = call(k, tmp_path, [3], [], (3, 3))
+    assert r.code == 0 and not r.faults and r.unwritten == [36]
 
 
 def test_no_barrier_between_steps_that_each_thread_takes_at_its_own_cell(tmp_path):

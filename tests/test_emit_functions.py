@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from onf import array, kernel
@@ -112,7 +114,10 @@ def test_branches_not_taken_are_not_evaluated(tmp_path):
     after = np.append(x[1:], 0)
     want = after + np.array([100 // 7, -1, -34, -1, 100])
     prog = lower(k, "fortran")
-    (tmp_path / "f.f90").write_text(print_fortran(prog).f90_text, encoding="utf-8")
+    text = print_fortran(prog).f90_text
+    assert "merge(" not in text.split("end function")[0]  # it evaluates both branches
+    assert not re.search(r"\.and\..*X\(", text)  # so may .and.
+    (tmp_path / "f.f90").write_text(text, encoding="utf-8")
     a, b = load(compile_fortran(tmp_path / "f.f90"), k, prog.name)(x, d)
     assert np.array_equal(a, want) and np.array_equal(b, after > 0)
     r = simt.build(print_cuda(lower_cuda(k)).cu_text, tmp_path).call("lazy", [5], [x, d], [np.empty(5, np.int64), np.empty(5, np.bool_)])
