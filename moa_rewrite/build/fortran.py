@@ -8,7 +8,9 @@ from pathlib import Path
 from ..errors import FAULT, MoaError
 
 FLAGS = ("-O3", "-std=f2008", "-fopenmp", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
-WARNINGS = ("-Wall", "-Wextra", "-Wno-unused-dummy-argument", "-Wno-maybe-uninitialized", "-Wno-compare-reals", "-Wno-intrinsic-shadow", "-Werror")
+WARNINGS = (
+    "-Wall", "-Wextra", "-Wno-unused-dummy-argument", "-Wno-maybe-uninitialized", "-Wno-compare-reals", "-Wno-intrinsic-shadow", "-Wno-zerotrip", "-Werror",
+)  # fmt: skip
 
 
 def compile_fortran(source: Path, flags: tuple[str, ...] = FLAGS) -> Path:
