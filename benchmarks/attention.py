@@ -35,7 +35,9 @@ def main() -> None:
 
     kernel = lang.elaborate(lang.load_file(EXAMPLE))
     result = search.optimize(kernel, rules.load(), machine.detect(), SIZES)
-    source = emit.print_c(emit.lower(result.kernel, "c"))
+    host = machine.detect()
+    options = emit.Options(vector_bytes=host.simd_bytes, vector_registers=host.vector_registers)
+    source = emit.print_c(emit.lower(result.kernel, "c", options))
     with tempfile.TemporaryDirectory() as folder:
         ours = build.load(build.compile_c(source.c_text, source.h_text, Path(folder), name=kernel.name), kernel)
         rng = np.random.default_rng(0)

@@ -20,7 +20,10 @@ from .problem import Leaf, Problem
 LOOP = 1.5  # cycles of one iteration of a plain loop
 NEST = 8.0  # cycles to enter a register-tiled nest (test for a full tile, address arithmetic)
 LATENCY = 4.0  # cycles of a dependent add or FMA
-VECTOR = 32  # bytes of the vectors that compilers prefer
+LOAD = 64.0  # bytes a core loads from L1 in a cycle, by two loads at most
+STORE = 32.0  # bytes it stores
+SPARE = 4  # vector registers that a tile of accumulators leaves free
+PARTIAL = 2.0  # extra work on the part of an axis that lies in partial tiles
 GATHER = 1.5  # cycles per element of a strided SIMD access
 
 
@@ -39,7 +42,7 @@ class Model:
     exp_cycles: float  # per element in a vectorised loop, f32
     fork_cycles: float
     dram: float  # bytes a cycle, all cores together
-    tiles: tuple[tuple[int, int], ...] = ((6, 64), (4, 128))  # register tile of an unrolled axis and cache tile around it, to start from
+    tiles: tuple[tuple[int, int], ...] = ((4, 64), (8, 128))  # register tile of an unrolled axis and cache tile around it, to start from
 
     @staticmethod
     def of(m: Any) -> Model:
@@ -48,20 +51,19 @@ class Model:
         caps = tuple(float(lv.bytes) / max(1, min(lv.shared_by, m.cores)) * 0.75 for lv in levels)
         # a level's own bandwidth is what it delivers inwards: into level l flows what level l+1 delivers
         rates = [float(lv.bandwidth) / clock for lv in levels[1:]] + [float(m.memory_bandwidth_core) / clock]
-        # compilers split wider vectors in two unless told otherwise, at the same rate
-        wide = max(1, int(m.simd_bytes) // VECTOR)
-        return Model(caps, tuple(max(r, 0.25) for r in rates), tuple(lv.name for lv in levels), clock, int(m.cores), int(m.simd_bytes) // wide,
-                     int(m.vector_registers), float(m.fma_per_cycle) * wide, float(m.exp_cycles), float(m.fork_s) * clock,
-                     float(m.memory_bandwidth) / clock)  # fmt: skip
+        return Model(caps, tuple(max(r, 0.25) for r in rates), tuple(lv.name for lv in levels), clock, int(m.cores), int(m.simd_bytes), int(m.vector_registers),
+                     float(m.fma_per_cycle), float(m.exp_cycles), float(m.fork_s) * clock, float(m.memory_bandwidth) / clock)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class LoopAxis:
-    """A loop: its root axis, mean trip count, and the constant trip count of its full tiles (None if it runs to a size)."""
+    """A loop: its root axis, mean trip count, the constant trip count of its full tiles (None if it runs to a size), and the
+    share of the axis in partial tiles."""
 
     root: str
     trips: float
     const: int | None = None
+    partial: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Block:
     simd: str = ""  # root axis in the SIMD lanes
     vec: float = 1.0  # elements along it
     unroll: tuple[tuple[str, int], ...] = ()  # (root axis, trips)
+    waste: float = 1.0  # factor for partial tiles
 
     @property
     def count(self) -> int:
@@ -136,9 +139,9 @@ class Cost:
                 out.append(self._simd(axis, ax, e, b, leaf))
             # reduction loops stay loops (the printer unrolls them); unrolled key axes multiply the independent sums
             if ax.const is not None and ax.root in leaf.key and b.count * ax.const <= 16:
-                nb = replace(b, unroll=(*b.unroll, (ax.root, ax.const)))
+                nb = replace(b, unroll=(*b.unroll, (ax.root, ax.const)), waste=b.waste * (1.0 + PARTIAL * ax.partial))
                 vectors = max(1.0, b.vec / lanes)
-                if nb.count * vectors <= self.m.registers:
+                if nb.count * vectors <= self.m.registers - SPARE:
                     out.append(self._around(axis, ax, replace(e, block=nb), "unroll", e.cycles))
         closed, per = self._close(e, ax.root, ax.trips)
         out.append(self._around(axis, ax, closed, "seq", per * ax.trips + LOOP * ax.trips + closed.cycles * 0))
@@ -186,7 +189,7 @@ class Cost:
         layout = dict(e.layout)
         for name in [r.array for r in leaf.reads if r.exact and ax.root in r.roots] + ([leaf.target] if leaf.target in self.p.stages and ax.root in leaf.key else []):
             layout.setdefault(name, ax.root)
-        nb = replace(b, simd=ax.root, vec=float(ax.const) if ax.const else ax.trips)
+        nb = replace(b, simd=ax.root, vec=float(ax.const) if ax.const else ax.trips, waste=b.waste * (1.0 + PARTIAL * ax.partial))
         out = self._around(axis, ax, replace(e, block=nb, layout=tuple(sorted(layout.items()))), "simd", e.cycles)
         if ax.const is None or ax.root in leaf.reduction:  # runs to a size, or sums across lanes: the block is complete
             closed, per = self._close(out, "")
@@ -203,14 +206,14 @@ class Cost:
         vectors = max(1.0, b.vec / lanes) if b.simd else 1.0
         count = b.count * vectors
         layout = dict(e.layout)
-        loads = 0.0
+        loads = 0.0  # cycles
         for r in leaf.reads:
-            n = 1.0
+            n = 0.5
             for root, t in b.unroll:
                 n *= t if root in r.roots else 1
             if b.simd and b.simd in r.roots:
                 unit = layout.get(r.array) == b.simd if r.exact else r.unit == b.simd
-                n *= vectors if unit else vectors * lanes * GATHER * 2
+                n *= vectors * max(1.0, 2.0 * self.m.simd_bytes / LOAD) if unit else vectors * lanes * GATHER * 2
             loads += n
         arith = count * leaf.work / self.m.fma
         if leaf.exps:
@@ -218,24 +221,24 @@ class Cost:
         stored = 1.0
         if b.simd and b.simd in leaf.key:
             unit = layout.get(leaf.target) == b.simd if leaf.target in self.p.stages else leaf.unit == b.simd
-            stored = 1.0 if unit else lanes * GATHER
+            stored = self.m.simd_bytes / STORE if unit else lanes * GATHER
         cells = 1.0
         for root, t in b.unroll:
             cells *= t if root in leaf.key else 1
         cells *= vectors if b.simd in leaf.key else 1.0
         accumulates = leaf.monoid != "once"
-        in_registers = accumulates and loop_root in leaf.reduction and cells <= self.m.registers - 3
-        cycles = max(arith, loads / 2)
+        in_registers = accumulates and loop_root in leaf.reduction and cells <= self.m.registers - SPARE
+        cycles = max(arith, loads)
         if accumulates and loop_root in leaf.reduction:  # additions to one cell wait for each other
             cycles = max(cycles, LATENCY)
         if b.simd and b.simd in leaf.reduction:
-            cycles = max(arith, loads / 2, LATENCY * vectors)
+            cycles = max(arith, loads, LATENCY * vectors)
         if not in_registers:
             cycles += cells * stored * (2.0 if accumulates else 1.0)
         out = replace(e, block=None)
         if in_registers:
             cycles += (cells * stored * 2.0 + NEST) / max(1.0, trips)
-        return out, cycles
+        return out, cycles * b.waste
 
     def _rescale(self, group: Any, mask: int, foot: np.ndarray, cold: np.ndarray) -> float:
         """Cycles to rescale the sums of an osm group once, charged where its tile is complete."""

@@ -141,16 +141,23 @@ def _smallest(classes: dict[int, list[tuple]]) -> dict[int, Term]:
 
 
 def loop_axes(space: Space, tiles: dict[str, int]) -> dict[str, LoopAxis]:
-    """Mean trip counts of all loops for given tile sizes."""
+    """Mean trip counts of all loops for given tile sizes, and how much of an axis falls into partial tiles."""
     p = space.problem
+    pieces: dict[str, list[tuple[int, int]]] = {a: [(n, 1)] for a, n in p.extents.items()}  # (length, how many) of the runs of a loop
     out = {a: LoopAxis(a, float(n)) for a, n in p.extents.items()}
     for v in space.lifts:
-        parent = out[v.axis]
-        t = tiles[v.tile]
-        outer = max(1.0, -(-parent.trips // t))
-        full = t if t <= (parent.const or parent.trips) else None
-        out[f"{v.axis}.o"] = LoopAxis(parent.root, outer)
-        out[f"{v.axis}.i"] = LoopAxis(parent.root, parent.trips / outer, full)
+        parent, t = out[v.axis], tiles[v.tile]
+        inner: dict[int, int] = {}
+        for length, count in pieces[v.axis]:
+            for size_, many in ((t, length // t), (length % t, 1)):
+                if size_ and many:
+                    inner[size_] = inner.get(size_, 0) + many * count
+        runs, total = sum(inner.values()), sum(k * n for k, n in inner.items())
+        outer = sum(n for _, n in pieces[v.axis])
+        pieces[f"{v.axis}.i"] = sorted(inner.items(), reverse=True)
+        out[f"{v.axis}.o"] = LoopAxis(parent.root, runs / outer)
+        full = t if t in inner else None
+        out[f"{v.axis}.i"] = LoopAxis(parent.root, total / runs, full, 1.0 - t * inner.get(t, 0) / total)
     return out
 
 

@@ -9,7 +9,7 @@ from .problem import Problem
 from .structure import Space, loop_axes
 
 CACHE = (32, 64, 128, 256, 512)
-UNROLL = (2, 4, 6, 8, 12, 16)
+UNROLL = (2, 3, 4, 5, 6, 8, 12)
 THREADS = (4, 8, 16, 32, 64, 128)
 
 
