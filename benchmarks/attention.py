@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "attention.moa"
+PAUSE = 0.1  # seconds before each call: idle threads of the libraries' pools spin for a while and would take a core from the next
 SIZES = {"h": 8, "n": 1024, "m": 1024, "d": 64, "e": 64}
 
 
@@ -62,6 +63,7 @@ def main() -> None:
         errors = {n: float(np.abs(f() - want).max()) for n, f in peers.items()}
         for _ in range(args.repeat):
             for name, f in peers.items():
+                time.sleep(PAUSE)
                 start = time.perf_counter()
                 f()
                 times[name].append(time.perf_counter() - start)
