@@ -74,7 +74,8 @@ def main() -> None:
     for n, r in rows.items():
         print(f"  {n:12s} {r['ms']:8.2f} ms {r['gflops']:7.1f} GFLOP/s   {r['ratio']:5.2f} x ours   max error {r['error']:.1e}")
     if args.json:
-        args.json.write_text(json.dumps({"threads": args.threads, "repeat": args.repeat, "predicted_ms": 1e3 * float(result.plans[0].predicted_s), **rows}, indent=1))
+        about = {"threads": args.threads, "repeat": args.repeat, "predicted_ms": 1e3 * float(result.plans[0].predicted_s)}
+        args.json.write_text(json.dumps({**about, **rows}, indent=1))
 
 
 def naive_f64(np, q, k, v):

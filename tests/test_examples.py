@@ -42,7 +42,7 @@ def elaborated(file: str, kernel: str, other: bool):
 @functools.cache
 def optimized(file: str, kernel: str, other: bool, gpu: bool = False):
     k = elaborated(file, kernel, other)
-    sizes = {s: 96 for s in k.sizes}
+    sizes = dict.fromkeys(k.sizes, 96)
     result = search.optimize(k, rules.load(), machine.load("delta-a100") if gpu else Machine, sizes, search.Options(timeout=300))
     limits = proof.Limits("cuda", 64, shared_bytes=machine.load("delta-a100").shared_bytes) if gpu else proof.Limits("c", 64)
     end = proof.replay(k, result.steps, rules.load())
@@ -54,7 +54,7 @@ def optimized(file: str, kernel: str, other: bool, gpu: bool = False):
 
 def trial_sizes(kernel) -> list[dict[str, int]]:
     """Odd sizes with tails in every tile, ones and zeros: those that `where` and the shapes admit."""
-    odd = {s: n for s, n in zip(kernel.sizes, (37, 53, 41, 19, 23, 29), strict=False)}
+    odd = dict(zip(kernel.sizes, (37, 53, 41, 19, 23, 29), strict=False))
     growing = {s: 3 + 2 * n for n, s in enumerate(kernel.sizes)}
     shrinking = {s: 71 - 6 * n for n, s in enumerate(kernel.sizes)}
     found = [odd, growing, shrinking, dict.fromkeys(kernel.sizes, 1), dict.fromkeys(kernel.sizes, 0)]
@@ -101,9 +101,8 @@ def goes_the_whole_way(file: str, name: str, other: bool, tmp_path: Path) -> Non
     assert tried
     for sizes in tried:
         inputs = data(kernel, sizes)
-        given = {s: n for s, n in sizes.items()}
-        agrees(kernel, result, in_c(**inputs, sizes=given), inputs, sizes)
-        agrees(kernel, result, in_fortran(**inputs, sizes=given), inputs, sizes)
+        agrees(kernel, result, in_c(**inputs, sizes=sizes), inputs, sizes)
+        agrees(kernel, result, in_fortran(**inputs, sizes=sizes), inputs, sizes)
 
 
 @pytest.mark.parametrize(("file", "name"), kernels())

@@ -15,13 +15,16 @@ from egglog.bindings import EGraph
 from ..rules import Rule, RuleSet, Step, apply_step
 from ..rules.pattern import instantiate
 from ..rules.rule import RuleError
-from ..terms import Kernel, Path, Term, at, free_axes, positions, subterms
+from ..terms import Kernel, Term, free_axes, positions, subterms
 from ..terms.ops import ARGS
 from .congruence import Closure
 from .egraph import Report, text
+from .form import nests
 from .problem import evaluate
 
-_WEIGHT = {"exp": 12.0, "log": 14.0, "div": 5.0, "sqrt": 8.0, "pow": 40.0, "sin": 25.0, "cos": 25.0, "tanh": 30.0, "erf": 30.0, "get": 0.4, "idiv": 10.0, "mod": 10.0}
+# operations an operator counts for; those not named count one
+_WEIGHT = {"exp": 12.0, "log": 14.0, "div": 5.0, "sqrt": 8.0, "pow": 40.0, "sin": 25.0, "cos": 25.0, "tanh": 30.0, "erf": 30.0, "get": 0.4, "idiv": 10.0,
+           "mod": 10.0}  # fmt: skip
 _NOTHING = {"int", "num", "bool", "size", "axis", "ix", "pair", "fst", "snd", "cast"}
 
 
@@ -85,7 +88,8 @@ class Saturation:
             value = f"(| {value} f_{v})"
         if op == "reduce":  # the bound axis is not free in the body
             value = "(| f_a2 (& f_a3 (^ b -1)))"
-        facts = " ".join([head, *[f"(= f_{v} (fv {v}))" for v in kids], *(["(= b (bit a1))"] if op == "reduce" else []), *(["(= c (bit a0))"] if op == "axis" else [])])
+        bits = {"reduce": ["(= b (bit a1))"], "axis": ["(= c (bit a0))"]}.get(op, [])
+        facts = " ".join([head, *[f"(= f_{v} (fv {v}))" for v in kids], *bits])
         self.cmd(f"(rule ({facts}) ((set (fv e) {value.replace('(bit a0)', 'c')})) :ruleset analysis)")
         rules = {"num": "real_", "exp": "real_", "sqrt": "real_", "log": "real_"}
         if op in rules:
@@ -172,7 +176,7 @@ class Saturation:
         for _ in range(12):  # bottom up until nothing changes: classes may be cyclic
             changed = False
             for cls, nodes in rows.items():
-                found = {t: None for t in memo.get(cls, [])}
+                found = dict.fromkeys(memo.get(cls, []))
                 for op, inputs in nodes:
                     options: list[list[Any]] = []
                     for c, v in zip(self.sigs[op], inputs, strict=True):
@@ -203,8 +207,8 @@ class Saturation:
         def term(v: Any) -> Term:
             if v not in terms:
                 op, inputs = made[v]
-                args = [self.eg.value_to_string(x) if c == "s" else self.eg.value_to_i64(x) if c == "i" else term(x)
-                        for c, x in zip(self.sigs[op], inputs, strict=True)]  # fmt: skip
+                args: list[Any] = [self.eg.value_to_string(x) if c == "s" else self.eg.value_to_i64(x) if c == "i" else term(x)
+                                   for c, x in zip(self.sigs[op], inputs, strict=True)]  # fmt: skip
                 terms[v] = Term("ix") if op == "nil" else Term("ix", args[0], *args[1].args) if op == "cons" else Term(op, *args)
             return terms[v]
 
@@ -252,12 +256,10 @@ def _diverse(forms: list[Term], keep: int) -> list[Term]:
 
 def alternatives(kernel: Kernel, rules: RuleSet, names: list[str], sizes: dict[str, int], keep: int) -> tuple[list[tuple[Kernel, list[Step]]], list[Report]]:
     """The DNF itself and its best other forms, with the steps from the DNF to each. One e-graph per output expression."""
-    from .form import nests
-
     laws = [rules[n] for n in names if n in rules]
     variants: list[tuple[Kernel, list[Step]]] = [(kernel, [])]
     reports = []
-    for _, fors, path, leaf in list(nests(kernel.body)):
+    for _, _, path, leaf in list(nests(kernel.body)):
         e: Term = leaf.args[3]  # type: ignore[assignment]
         points = extent_points(kernel, sizes)
         sat = Saturation(kernel, e, laws)
@@ -275,9 +277,13 @@ def alternatives(kernel: Kernel, rules: RuleSet, names: list[str], sizes: dict[s
                 except (LookupError, RuleError):
                     continue  # an instance whose side condition holds for the class, not for its origin term
                 found.append((new, [*steps, *chain]))
-        found.sort(key=lambda v: sum(work(lf.args[3], points) for _, _, _, lf in nests(v[0].body)))  # type: ignore[arg-type]
-        variants = found[:keep]
+        variants = sorted(found, key=lambda v: _total(v[0], points))[:keep]
     return variants, reports
+
+
+def _total(kernel: Kernel, points: dict[str, float]) -> float:
+    """``work`` of all output expressions."""
+    return sum((work(leaf.args[3], points) for _, _, _, leaf in nests(kernel.body)), 0.0)  # type: ignore[arg-type]
 
 
 def extent_points(kernel: Kernel, sizes: dict[str, int]) -> dict[str, float]:
@@ -291,4 +297,4 @@ def extent_points(kernel: Kernel, sizes: dict[str, int]) -> dict[str, float]:
     return out
 
 
-__all__ = ["Saturation", "alternatives", "at", "extent_points", "work", "Path"]
+__all__ = ["Saturation", "alternatives", "extent_points", "work"]

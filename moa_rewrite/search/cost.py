@@ -98,7 +98,7 @@ class Entry:
 
 
 class Cost:
-    def __init__(self, problem: Problem, model: Model, axes: dict[str, LoopAxis]) -> None:
+    def __init__(self, problem: Problem, model: Any, axes: dict[str, LoopAxis]) -> None:
         self.p, self.m, self.axes = problem, model, axes
         self.index = {a: k for k, a in enumerate(problem.arrays)}
         n = len(problem.arrays)
@@ -158,14 +158,14 @@ class Cost:
         total = foot.sum()
         t = np.where(total <= self.caps, np.maximum(a.traffic, b.traffic), a.traffic + b.traffic)
         cold = np.minimum(a.cold, b.cold)
-        shut = []
-        for s, users in self.users.items():
-            if cold[s] and users & ~mask == 0 and users & a.mask and users & b.mask:
+        shut: list[str] = []
+        for k, users in self.users.items():
+            if cold[k] and users & ~mask == 0 and users & a.mask and users & b.mask:
                 if not shut:
                     cold, t = cold.copy(), t.copy()
-                cold[s] = 0.0
-                t[:, s] = np.where(total <= self.caps[:, 0], 0.0, t[:, s])
-                shut.append(self.p.arrays[s])
+                cold[k] = 0.0
+                t[:, k] = np.where(total <= self.caps[:, 0], 0.0, t[:, k])
+                shut.append(self.p.arrays[k])
         cycles = a.cycles + b.cycles
         for group, members in self.groups:
             if members & mask:
@@ -187,7 +187,10 @@ class Cost:
 
     def _simd(self, axis: str, ax: LoopAxis, e: Entry, b: Block, leaf: Leaf) -> Entry:
         layout = dict(e.layout)
-        for name in [r.array for r in leaf.reads if r.exact and ax.root in r.roots] + ([leaf.target] if leaf.target in self.p.stages and ax.root in leaf.key else []):
+        stages = [r.array for r in leaf.reads if r.exact and ax.root in r.roots]
+        if leaf.target in self.p.stages and ax.root in leaf.key:
+            stages.append(leaf.target)
+        for name in stages:
             layout.setdefault(name, ax.root)
         nb = replace(b, simd=ax.root, vec=float(ax.const) if ax.const else ax.trips, waste=b.waste * (1.0 + PARTIAL * ax.partial))
         out = self._around(axis, ax, replace(e, block=nb, layout=tuple(sorted(layout.items()))), "simd", e.cycles)
@@ -272,7 +275,7 @@ class Cost:
         waves = np.ceil(max(1.0, outer_par * e.par) / par) * par / max(1.0, outer_par * e.par)
         moved = (e.traffic * self.weight).sum(axis=1) * outer
         terms = {"compute": e.cycles * outer / par * waves / self.m.clock}
-        for k, name in enumerate(self.m.names):
+        for k in range(len(self.m.names)):
             source = self.m.names[k + 1] if k + 1 < len(self.m.names) else "DRAM"
             rate = self.m.rates[k] * par if k + 1 < len(self.m.names) else min(self.m.rates[k] * par, self.m.dram)
             terms[source] = float(moved[k]) / rate / self.m.clock

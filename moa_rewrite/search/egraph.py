@@ -210,9 +210,10 @@ def text(t: Term) -> str:
         out = "(M_nil)"
         items = list(t.args)
         if items and isinstance(items[-1], Term) and items[-1].op == "seqvar":
-            out = f"v_{items.pop().args[0]}"
+            out = f"v_{items[-1].args[0]}"
+            items.pop()
         for a in reversed(items):
-            out = f"(M_cons {text(a)} {out})"  # type: ignore[arg-type]
+            out = f"(M_cons {_arg(a)} {out})"
         return out
     return f"({' '.join([_name(t.op), *[_arg(a) for a in t.args]])})"
 
@@ -232,22 +233,22 @@ def condition(guard: Term) -> list[str]:
     """A guard of rules/guards.py as egglog facts. Guards that the graph cannot decide are left to the replay of the derivation, which checks all."""
     op, args = guard.op, guard.args
 
-    def name(a) -> str:
-        return a.args[0] if isinstance(a, Term) and a.op == "var" else a.lstrip("?")
+    def name(a: Term | str | int) -> str:
+        return str(a.args[0]) if isinstance(a, Term) else str(a).lstrip("?")
 
     if op == "notin":
         if any("." in name(a) for a in args[:1]):
             return []
         i, out = name(args[0]), []
         for k, e in enumerate(args[1:]):
-            out += [f"(= m_{i}{k} (abits {i}))", f"(= f_{i}{k} (fv {text(e)}))", f"(= 0 (& m_{i}{k} f_{i}{k}))"]
+            out += [f"(= m_{i}{k} (abits {i}))", f"(= f_{i}{k} (fv {_arg(e)}))", f"(= 0 (& m_{i}{k} f_{i}{k}))"]
         return out
     if op == "keyed":
-        i, a, b = name(args[0]), text(args[1]), text(args[2])
+        i, a, b = name(args[0]), _arg(args[1]), _arg(args[2])
         return [f"(= k_ (keyed {i}))", f"(= ra_ (rd {a}))", f"(= rb_ (rd {b}))", f"(= wa_ (wr {a}))", f"(= wb_ (wr {b}))",
                 "(= q_ (| (& wa_ rb_) (& ra_ wb_)))", "(= q_ (& q_ k_))"]  # fmt: skip
     if op == "keyed_either":
-        i, j, s = name(args[0]), name(args[1]), text(args[2])
+        i, j, s = name(args[0]), name(args[1]), _arg(args[2])
         return [f"(= k_ (| (keyed {i}) (keyed {j})))", f"(= r_ (rd {s}))", f"(= w_ (wr {s}))", "(= q_ (& r_ w_))", "(= q_ (& q_ k_))"]
     if op == "distinct":
         return [f"(!= {name(args[0])} {name(args[1])})"]

@@ -13,7 +13,6 @@ from operator import attrgetter
 from .cost import Cost, Entry
 from .structure import Space
 
-
 _price = attrgetter("price")
 
 
@@ -50,7 +49,7 @@ class Extractor:
         kept: list[Entry] = []
         for e in found:
             kind = self.kind(e)
-            if per_kind[kind] == 0 and len(per_kind) <= self.kinds or len(kept) < self.keep and per_kind[kind] < 2:
+            if (per_kind[kind] == 0 and len(per_kind) <= self.kinds) or (len(kept) < self.keep and per_kind[kind] < 2):
                 per_kind[kind] += 1
                 kept.append(e)
         return kept

@@ -6,9 +6,10 @@ rules ``alpha``, ``materialise``, ``scope-*`` and ``reduce-loop``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from ..rules import RuleSet, Step, apply_step, match
+from ..rules import RuleSet, Step, Value, apply_step, match
 from ..semantics.types import dtype
 from ..terms import Kernel, Path, Term, at, free_axes, positions, show
 from ..terms.axes import alpha_normal
@@ -100,7 +101,9 @@ def _apply(kernel: Kernel, rules: RuleSet, rule: str, path: Path, steps: list[St
     return apply_step(kernel, rules, step)
 
 
-def materialise(kernel: Kernel, rules: RuleSet, hoist: bool = True, packed: tuple[Term, ...] = (), points: dict[str, float] | None = None) -> tuple[Kernel, list[Step]]:
+def materialise(
+    kernel: Kernel, rules: RuleSet, hoist: bool = True, packed: tuple[Term, ...] = (), points: dict[str, float] | None = None
+) -> tuple[Kernel, list[Step]]:
     """Stages for every inner reduction, for costly scalars that depend on few axes, and for copies of the reads ``packed``; then loops for reductions."""
     steps: list[Step] = []
     order = _axis_order(kernel)
@@ -155,13 +158,11 @@ def _costly(t: Term, around: frozenset[str], points: dict[str, float], top: bool
         return None
     own = free_axes(t)
     if not top and own and own < around and t not in inline and any(u.op in COSTLY for _, u in positions(t)):
-        saved = 1.0
-        for a in around - own:
-            saved *= points.get(a, 16.0)
+        saved = math.prod(points.get(a, 16.0) for a in sorted(around - own))
         if saved >= 4.0:
             return t
-    for a in t.kids():
-        found = _costly(a, around, points, False, inline)
+    for k in t.kids():
+        found = _costly(k, around, points, False, inline)
         if found is not None:
             return found
     return None
@@ -232,7 +233,7 @@ def _innermost(t: Term, top: Term, stage: bool, inline: set[Term]) -> Term | Non
 
 
 def _fresh_name(kernel: Kernel, stem: str) -> str:
-    taken = {a.name for a in (*kernel.inputs, *kernel.outputs, *kernel.stages)} | set(kernel.sizes)
+    taken = {*kernel.sizes, *[a.name for a in kernel.inputs], *[a.name for a in kernel.outputs], *[s.name for s in kernel.stages]}
     n = 0
     while f"{stem}{n}" in taken:
         n += 1
@@ -248,7 +249,7 @@ def _stage(kernel: Kernel, rules: RuleSet, e: Term, name: str, order: list[str],
     while t.op == "seq" and not _mentions(t.args[0], e):  # type: ignore[arg-type]
         path, t = (*path, 1), t.args[1]  # type: ignore[assignment]
     axes = tuple(Term("axis", a) for a in order if a in free_axes(e))
-    params = {"T": name, "dtype": dtype(e, kernel), "e": e, "axes": axes}
+    params: dict[str, Value] = {"T": name, "dtype": dtype(e, kernel), "e": e, "axes": axes}
     if match(rules["materialise"], kernel, path, True, params) is None:
         return None
     kernel = _apply(kernel, rules, "materialise", path, steps, params)

@@ -20,7 +20,7 @@ def statement(plan: tuple, space: Space, tiles: dict[str, int]) -> Term:
         if p[0] == "for":
             return Term("for", p[1], with_tiles(space.extents[p[1]], tiles), "seq", build(p[3]))
         t = Term("seq", build(p[1]), build(p[2]))
-        for s in reversed(sorted(p[3])):
+        for s in sorted(p[3], reverse=True):
             t = Term("new", s, t)
         return t
 
@@ -72,7 +72,8 @@ class Placement:
 
 
 def placements(plan: tuple, space: Space, cost: Cost, t: Term, level: str) -> list[Placement]:
-    """Placement of every loop that does not stay sequential, outermost first. ``level`` ("core", "grid" or "") takes the outermost loops that own their writes."""
+    """Placement of every loop that does not stay sequential, outermost first. ``level`` ("core", "grid" or "") takes the outermost loops that own
+    their writes."""
     inner = list(_inner(plan, t, len(space.batch), space))
     taken = {p.path for p in inner}
     outer = [p for p in _owners(t, cost, (), level) if p.path not in taken] if level else []
@@ -105,7 +106,8 @@ def _owners(t: Term, cost: Cost, path: Path, level: str) -> Iterator[Placement]:
     elif t.op == "seq":
         yield from _owners(t.args[0], cost, (*path, 0), level)  # type: ignore[arg-type]
         yield from _owners(t.args[1], cost, (*path, 1), level)  # type: ignore[arg-type]
-    trips, names = 1.0, set()
+    trips = 1.0
+    names: set[str] = set()
     while t.op == "for" and owned(t, cost) and not (free_axes(t.args[1]) & names) and trips < 4 * cost.m.cores:  # type: ignore[arg-type]
         name = str(t.args[0])
         yield Placement(path, level)

@@ -92,11 +92,11 @@ def evaluate(t: Term, sizes: dict[str, int], env: dict[str, float] | None = None
     """An integer term at given sizes (and axis values)."""
     op, a = t.op, t.args
     if op == "int":
-        return int(a[0])
+        return int(str(a[0]))
     if op == "size":
         return sizes[str(a[0])]
     if op == "axis":
-        return (env or {}).get(str(a[0]), 0)
+        return (env or {}).get(str(a[0]), 0.0)
     x = [evaluate(k, sizes, env) for k in t.kids()]
     match op:
         case "add":
@@ -148,7 +148,7 @@ def _leaf(kernel: Kernel, emit: Term, axes: tuple[str, ...], extents: dict[str, 
     reads, work, exps = [], 0.0, 0.0
     seen: set[Term] = set()
     value = e
-    group = None
+    group: Term | None = None
     if monoid == "osm":
         # lowered to P = exp(s - max) once per score and an ordinary sum of P*x: the sum is charged here
         group, value = e.args[0], e.args[1]  # type: ignore[assignment]
@@ -214,7 +214,7 @@ def _unit_in(e: Term, axis: str) -> bool:
         return e.args[0] == axis
     if e.op in ("add", "sub"):
         a, b = e.kids()
-        return _unit_in(a, axis) and axis not in free_axes(b) or (e.op == "add" and _unit_in(b, axis) and axis not in free_axes(a))
+        return (_unit_in(a, axis) and axis not in free_axes(b)) or (e.op == "add" and _unit_in(b, axis) and axis not in free_axes(a))
     return False
 
 

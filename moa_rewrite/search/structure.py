@@ -57,7 +57,7 @@ def choose_lifts(p: Problem, model: Model, batch: list[str], depth: int) -> list
     out: list[Lift] = []
     axes = [a for a in p.extents if a not in batch]
     for a in axes:
-        if not p.extent_terms[a].op in ("int", "size", "add", "sub", "mul", "idiv"):
+        if p.extent_terms[a].op not in ("int", "size", "add", "sub", "mul", "idiv"):
             continue  # an extent that depends on another axis (a scan) is not tiled
         if p.extents[a] >= lanes:
             out.append(Lift(a))

@@ -52,7 +52,8 @@ class Kernel:
     defs: tuple[tuple[str, Term], ...] = ()  # lifted axes: ("i", i.o*T + i.i), in the order they were made
 
     def array(self, name: str) -> Array | Stage:
-        for a in (*self.inputs, *self.outputs, *self.stages):
+        found: list[Array | Stage] = [*self.inputs, *self.outputs, *self.stages]
+        for a in found:
             if a.name == name:
                 return a
         raise KeyError(name)

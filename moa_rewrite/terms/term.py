@@ -7,17 +7,17 @@ object, so equality and hashing cost nothing and shared subterms are shared. Wha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Union
+from typing import ClassVar, Union
 
 Arg = Union["Term", str, int]
 Path = tuple[int, ...]
 
 
 class Term:
-    __slots__ = ("op", "args", "_hash")
+    __slots__ = ("_hash", "args", "op")
     op: str
     args: tuple[Arg, ...]
-    _table: dict[tuple, Term] = {}
+    _table: ClassVar[dict[tuple, Term]] = {}
 
     def __new__(cls, op: str, *args: Arg) -> Term:
         # a Term hashes by identity, so the key is cheap; ints and bools must not collide with each other
