@@ -14,6 +14,7 @@ from ..terms import show
 from . import files, pipeline
 
 if TYPE_CHECKING:
+    from ..report.plan import Alternative
     from ..search.optimize import Result
 
 
@@ -47,7 +48,7 @@ def report(o: pipeline.Outcome, folder: Path, verbose: int) -> str:
     text = plan.text(
         plan.Report(
             r.kernel, j.machine.name, j.target, j.sizes, chosen.predicted_s, binds(chosen.terms), chosen.moved, Counter(p.kind for p in o.proved), o.prove_s,
-            len(r.steps), [plan.Alternative(p.predicted_s, p.summary, p.reason) for p in r.plans if not p.chosen], searched(r),
+            len(r.steps), rejected(r), searched(r),
             f"{folder}: {', '.join(sorted(o.bundle.contents))}", notes,
             [expression(w) for w in r.kernel.where if w not in j.kernel.where],
         )
@@ -61,6 +62,17 @@ def binds(terms: dict[str, float]) -> str:
 
     parts = sorted(terms.items(), key=lambda p: (-p[1], p[0]))
     return "bound by " + ", ".join([parts[0][0], *[f"{name} {seconds(s)}" for name, s in parts[1:] if s > 0]]) if parts else ""
+
+
+def rejected(r: Result) -> list[Alternative]:
+    """The best plan of every other form, and the next best of the chosen one."""
+    from ..report.plan import Alternative
+
+    best: dict[str, Alternative] = {}
+    for p in r.plans:
+        if not p.chosen:
+            best.setdefault(p.label, Alternative(p.predicted_s, p.label, p.reason))
+    return list(best.values())
 
 
 def searched(r: Result) -> str:
@@ -96,7 +108,7 @@ def summary(o: pipeline.Outcome, folder: Path) -> dict[str, Any]:
         "narrowed": [show(w) for w in r.kernel.where if w not in j.kernel.where],
         "files": sorted(o.bundle.contents), "compiled": o.compiled, "steps": len(r.steps), "proved": dict(Counter(p.kind for p in o.proved)),
         "plans": [
-            {"rank": p.rank, "chosen": p.chosen, "summary": p.summary, "predicted_s": p.predicted_s, "seconds": p.terms, "bytes": p.moved, "tiles": p.tiles,
+            {"rank": p.rank, "chosen": p.chosen, "label": p.label, "summary": p.summary, "predicted_s": p.predicted_s, "seconds": p.terms, "bytes": p.moved, "tiles": p.tiles,
              "reason": p.reason} for p in r.plans
         ],
     }  # fmt: skip

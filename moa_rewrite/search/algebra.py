@@ -277,7 +277,9 @@ def alternatives(kernel: Kernel, rules: RuleSet, names: list[str], sizes: dict[s
                 except (LookupError, RuleError):
                     continue  # an instance whose side condition holds for the class, not for its origin term
                 found.append((new, [*steps, *chain]))
-        variants = sorted(found, key=lambda v: _total(v[0], points))[:keep]
+        found.sort(key=lambda v: _total(v[0], points))
+        plain = [v for v in found[keep:] if not v[1]]  # what was written is always among them, for comparison
+        variants = [*found[:keep], *plain]
     return variants, reports
 
 

@@ -7,10 +7,11 @@ appear again in the derivation. Batch axes are left out too: they stay outermost
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..rules import Rule, RuleSet
 from ..terms import I, Term, size
-from .cost import LoopAxis, Model
+from .cost import LoopAxis
 from .egraph import Graph, Report
 from .form import nests
 from .problem import Problem
@@ -51,7 +52,7 @@ class Space:
     origin: list = field(default_factory=list)  # steps from the form to the materialised kernel
 
 
-def choose_lifts(p: Problem, model: Model, batch: list[str], depth: int) -> list[Lift]:
+def choose_lifts(p: Problem, model: Any, batch: list[str], depth: int) -> list[Lift]:
     """Which axes may be tiled, and how often: twice where a cache tile and a register tile both make sense, within a budget of loops per leaf."""
     lanes = max(2, model.simd_bytes // 8)
     out: list[Lift] = []
@@ -76,7 +77,7 @@ def _reused(p: Problem, axis: str) -> bool:
     return any(axis in x.axes and any(axis not in r.roots for r in x.reads) for x in p.leaves)
 
 
-def saturate(p: Problem, rules: RuleSet, model: Model, depth: int, nodes: int, seconds: float) -> Space:
+def saturate(p: Problem, rules: RuleSet, model: Any, depth: int, nodes: int) -> Space:
     batch = p.batch(model.caps[0] / 4)
     if all(a in batch for x in p.leaves for a in x.axes):  # keep one axis for SIMD
         batch = batch[:-1]
@@ -111,7 +112,7 @@ def saturate(p: Problem, rules: RuleSet, model: Model, depth: int, nodes: int, s
         loop = str(lift.lhs.args[0]).lstrip("?")  # type: ignore[union-attr]
         for v in lifts:
             g.param(lift, {loop: v.axis}, {"T": size(v.tile)})
-    report = g.run(nodes, seconds)
+    report = g.run(nodes)
     found = g.classes()
     leaf_of = {g.class_of(f"leaf{k}"): k for k in range(len(leaves))}
     small = _smallest(found)

@@ -13,7 +13,7 @@ UNROLL = (2, 3, 4, 5, 6, 8, 12)
 THREADS = (4, 8, 16, 32, 64, 128)
 
 
-def assignments(space: Space, model: Any, known: list[dict[str, int]] | None = None) -> list[dict[str, int]]:
+def assignments(space: Space, model: Any, known: list[dict[str, int]]) -> list[dict[str, int]]:
     """One assignment per choice of the SIMD axis (or none): register tiles of that axis hold two vectors, those of others are unrolled.
 
     ``known`` assignments of another form of the program are taken over instead, as far as their tiles exist here.

@@ -1,0 +1,116 @@
+"""A plan for one form of the program: how it was found, what it costs, and its realisation as a placed kernel with the steps that lead to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..rules import RuleSet, Step, apply_step
+from ..terms import I, Kernel, Term, size
+from .algebra import extent_points
+from .cost import Cost, Entry
+from .extract import Extractor
+from .form import materialise
+from .gpu import GpuCost, GpuModel, admitted
+from .plan import growing, layouts, placements, right_nested, statement
+from .problem import build
+from .structure import Space, loop_axes, saturate
+from .tiles import assignments, refine
+
+DEPTH = 8  # loops around a leaf, tiles included
+
+
+@dataclass(frozen=True)
+class Form:
+    """A DNF, the steps from the source to it, and the reads of inputs that are copied first."""
+
+    kernel: Kernel
+    steps: tuple[Step, ...]
+    label: str
+    packed: tuple[Term, ...] = ()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    seconds: float
+    entry: Entry
+    cost: Cost
+    space: Space
+    tiles: dict[str, int]
+    form: Form
+
+    @property
+    def growth(self) -> frozenset[str]:
+        return growing(self.entry.plan, self.cost)
+
+    @property
+    def rank(self) -> float:
+        """Seconds, with a charge for every size that storage grows with: on a GPU each limits the sizes that can be served."""
+        return self.seconds * (1.0 + len(self.growth) * (0.2 if isinstance(self.cost, GpuCost) else 0.02))
+
+    @property
+    def outer(self) -> float:
+        """Iterations of the batch loops."""
+        return outer(self.space)
+
+
+def outer(space: Space) -> float:
+    n = 1.0
+    for a in space.batch:
+        n *= space.problem.extents[a]
+    return n
+
+
+def explore(form: Form, rules: RuleSet, model: Any, sizes: dict[str, int], nodes: int, known: list[dict[str, int]]) -> list[Candidate]:
+    """Candidates of one form, cheapest first, under all starting tile sizes or, if given, those that served another form well."""
+    onf, steps = materialise(form.kernel, rules, True, form.packed, extent_points(form.kernel, sizes))
+    space = saturate(build(onf, sizes), rules, model, DEPTH, nodes)
+    space.origin = steps
+    kind = GpuCost if isinstance(model, GpuModel) else Cost
+    found = []
+    for tiles in assignments(space, model, known):
+        cost = kind(space.problem, model, loop_axes(space, tiles))
+        for e in Extractor(space, cost).root():
+            found.append(Candidate(cost.seconds(e, outer(space), outer(space))[0], e, cost, space, tiles, form))
+    found.sort(key=lambda c: c.seconds)
+    return varied(found, 12)
+
+
+def varied(found: list[Candidate], keep: int) -> list[Candidate]:
+    """The first candidates, and the first of each way in which storage grows."""
+    seen: set[frozenset[str]] = set()
+    out = []
+    for n, c in enumerate(found):
+        if n < keep or c.growth not in seen:
+            out.append(c)
+        seen.add(c.growth)
+    return out
+
+
+def refined(c: Candidate) -> Candidate:
+    """The same plan with the tile sizes that the model likes best."""
+    e, cost, tiles, seconds = refine(c.entry, c.space, type(c.cost), c.cost.m, c.tiles, c.outer)
+    return Candidate(seconds, e, cost, c.space, tiles, c.form)
+
+
+def realise(c: Candidate, rules: RuleSet) -> tuple[Kernel, list[Step]]:
+    """The candidate as a placed kernel, with the steps that follow its form: materialise, structure, place, layout, admit."""
+    from .derive import derive
+
+    k, origin = c.space.problem.kernel, c.space.origin
+    plan = right_nested(c.entry.plan)
+    target = statement(plan, c.space, c.tiles)
+    steps = derive(target, k.body, rules)
+    for s in steps:
+        k = apply_step(k, rules, s)
+    assert k.body is target
+    gpu = isinstance(c.cost, GpuCost)
+    level = "grid" if gpu else "core" if c.cost.m.cores > 1 else ""
+    tail = [Step("place", p.path, {"level": p.place}) for p in placements(plan, c.space, c.cost, target, level)]
+    tail += [Step("layout", (), {"T": t, "order": tuple(I(x) for x in order)}) for t, order in sorted(layouts(c.entry, c.space).items())]
+    if gpu:
+        bounds = admitted(plan, c.space, c.cost.m, c.tiles, c.cost.m.shared)
+        tail += [Step("admit", (), {"c": Term("le", size(n), I(v))}) for n, v in bounds.items()]
+    for s in tail:
+        k = apply_step(k, rules, s)
+    return k, [*origin, *steps, *tail]
