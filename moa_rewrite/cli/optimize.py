@@ -108,7 +108,8 @@ def summary(o: pipeline.Outcome, folder: Path) -> dict[str, Any]:
         "narrowed": [show(w) for w in r.kernel.where if w not in j.kernel.where],
         "files": sorted(o.bundle.contents), "compiled": o.compiled, "steps": len(r.steps), "proved": dict(Counter(p.kind for p in o.proved)),
         "plans": [
-            {"rank": p.rank, "chosen": p.chosen, "label": p.label, "summary": p.summary, "predicted_s": p.predicted_s, "seconds": p.terms, "bytes": p.moved, "tiles": p.tiles,
+            {"rank": p.rank, "chosen": p.chosen, "label": p.label,
+             "summary": p.summary, "predicted_s": p.predicted_s, "seconds": p.terms, "bytes": p.moved, "tiles": p.tiles,
              "reason": p.reason} for p in r.plans
         ],
     }  # fmt: skip

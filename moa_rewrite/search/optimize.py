@@ -42,7 +42,8 @@ class Options:
 
 @dataclass
 class Plan:
-    """One alternative: ``label`` names its form by the laws used, ``summary`` is the plan in one line, ``terms`` are predicted seconds by cause, ``moved`` bytes by memory."""
+    """One alternative: ``label`` names its form by the laws used, ``summary`` is the plan in one line, ``terms`` are predicted seconds by cause,
+    ``moved`` bytes by memory."""
 
     rank: int
     label: str
@@ -94,7 +95,8 @@ class _Search:
             self.explore(form, 4)
         if not self.gpu:
             self.pack()
-        chosen = sorted((refined(c) for c in self.distinct()), key=lambda c: c.rank)
+        several = self.distinct()
+        chosen = sorted([*map(refined, several[:8]), *several[8:]], key=lambda c: c.rank)
         self.done("tile sizes")
         best = chosen[0]
         final, tail = realise(best, self.rules)
@@ -152,7 +154,7 @@ class _Search:
                 seen.add((label, c.entry.plan))
                 count[label] = count.get(label, 0) + 1
                 out.append(c)
-        return out[: max(8, 2 * self.opt.top)]
+        return out
 
 
 def optimize(kernel: Kernel, rules: RuleSet, machine: Any, sizes: dict[str, int], options: Options | None = None) -> Result:
