@@ -72,8 +72,11 @@ def softmax_staged(ty: str = "f32") -> Kernel:
                   [stage("M", ty, "i", "n", "max"), stage("E", ty, "i j", "n; m", "once"), stage("L", ty, "i", "n", "add")])  # fmt: skip
 
 
-def attention(ty: str = "f32", queries: int = 16, keys: int = 64, rows: int = 4, cols: int = 4) -> Kernel:
-    """Forward attention of H heads: queries on SIMD lanes, key tiles, online softmax; rows and cols are the register tiles of the two products."""
+def attention(ty: str = "f32", queries: int = 16, keys: int = 64, rows: int = 4, cols: int = 4, apart: str = "") -> Kernel:
+    """Forward attention of H heads: queries on SIMD lanes, key tiles, online softmax; rows and cols are the register tiles of the two products.
+
+    ``apart``: a condition around the weighted sum ("outside"), or around its part for each tile of its columns ("inside"): it has a running
+    maximum of its own then."""
     q, k, r, c = queries, keys, rows, cols
     lanes = f"i.i:min({q}, n - @i.o*{q}):simd"
     nk = f"min({k}, m - @k.o*{k})"
@@ -82,6 +85,11 @@ def attention(ty: str = "f32", queries: int = 16, keys: int = 64, rows: int = 4,
     pack = nest(["d:D:seq", lanes], 'emit("once", "Qp", <@h, @i, @d>, Q[@h, @i, @d] * s[])')
     scores = nest([k_o, "d:D:seq", k_i + "unroll", lanes], 'emit("add", "S", <@h, @i, @k>, Qp[@h, @i, @d] * K[@h, @k, @d])')
     out = nest([v_o, k_o, k_i + "seq", v_i + "unroll", lanes], 'emit("osm", "O", <@h, @i, @v>, pair(S[@h, @i, @k], V[@h, @k, @v]))')
+    if apart == "outside":
+        out = f"guard(0 < D, {out})"
+    elif apart == "inside":
+        cells = nest([k_o, k_i + "seq", v_i + "unroll", lanes], 'emit("osm", "O", <@h, @i, @v>, pair(S[@h, @i, @k], V[@h, @k, @v]))')
+        out = nest([v_o], f"guard(0 < D, {cells})")
     total = nest([k_o, k_i + "seq", lanes], 'emit("osm", "L", <@h, @i>, pair(S[@h, @i, @k], 1.0))')
     tiles = nest([f"k.o:(m + {k - 1}) // {k}:seq"], new("S", block(scores, out, total)))
     divide = nest([lanes.replace("simd", "seq"), v_o, v_i + "seq"], 'emit("once", "Out", <@h, @i, @v>, O[@h, @i, @v] / L[@h, @i])')

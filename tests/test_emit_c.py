@@ -75,9 +75,11 @@ def test_against_interpreter(k, sizes, tmp_path):
         agree(f, dict(zip(k.sizes, s, strict=True)))
 
 
+@pytest.mark.parametrize("apart", ["", "outside", "inside"])
 @pytest.mark.parametrize(("tiles", "ty"), [((16, 64, 4, 4), "f32"), ((8, 12, 3, 5), "f64")])
-def test_attention(tmp_path, tiles, ty):
-    f = build(onf.attention(ty, *tiles), tmp_path)
+def test_attention(tmp_path, tiles, ty, apart):
+    """Also where the tiles of the columns lie around those of the keys: every one of them rescales its own cells."""
+    f = build(onf.attention(ty, *tiles, apart), tmp_path)
     agree(f, {"H": 1, "n": 3, "m": 5, "D": 2})
     rng = np.random.default_rng(3)
     for heads, n, m, d in ((1, 1, 1, 1), (2, 17, 65, 5), (1, 16, 64, 8), (2, 35, 77, 33)):

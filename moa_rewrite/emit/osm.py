@@ -2,7 +2,8 @@
 
 A group of emissions ``emit("osm", X, ix, pair(s, x))`` with the same s becomes, for a tile of the reduction:
 
-    mt = max over the tile of s          M  the running maximum, a hidden stage that lives as long as X, keyed by the key axes in s
+    mt = max over the tile of s          M  the running maximum, a hidden stage that lives as long as X, keyed by the key axes in s, and by those
+                                            that are not but whose loops lie around the tile: each of their iterations rescales cells of its own
     mn = max(M, mt); sh = mn, or 0 where mn = -inf; al = exp(M - sh); M = mn
     X *= al                              once for each X of the group ("rescale")
     P = exp(s - sh)                      once, shared by the group; kept in the buffer of s when s is a stage read nowhere else
@@ -87,6 +88,9 @@ class _Expand:
 
     def run(self) -> tuple[Kernel, str]:
         body, g = self.k.body, self.g
+        served = {str(at(body, p).args[1]) for p in g.where}
+        if any(t.op == "emit" and t.args[:2] == ("osm", x) and p not in g.where for x in served for p, t in positions(body)):
+            raise ValueError(f"{', '.join(sorted(served))}: contributions in two places have no running maximum in common")
         top = self._tile()
         tile = at(body, top)
         rel = [p[len(top) :] for p in g.where]
@@ -117,11 +121,15 @@ class _Expand:
         if whole:
             steps.append(_nest(key_loops, shift_by(cell(mt))))
         else:
-            m, mn, al = (self._stage(n, key_axes) for n in ("m_run", "m_new", "alpha"))
+            scope = self._scope(top, names)
+            around = self._around(scope, top)
+            m, mn, al = self._stage("m_run", [*around, *key_axes]), self._stage("m_new", key_axes), self._stage("alpha", key_axes)
             opened += [mn, al]
-            new_top = put_once(mn, Term("qmax", cell(m), cell(mt)))
-            scale = put_once(al, Term("expn", Term("sub", cell(m), cell(sh))))
-            steps.append(_nest(key_loops, seq(new_top, shift_by(cell(mn)), scale, put_once(m, cell(mn), "assign"))))
+            run_ix = ix(*map(axis, [*around, *key_axes]))
+            running = Term("get", m, run_ix)
+            new_top = put_once(mn, Term("qmax", running, cell(mt)))
+            scale = put_once(al, Term("expn", Term("sub", running, cell(sh))))
+            steps.append(_nest(key_loops, seq(new_top, shift_by(cell(mn)), scale, Term("emit", "assign", m, run_ix, cell(mn)))))
             for name in names:
                 r = next(r for r in rel if at(tile, r).args[1] == name)
                 cells: Term = at(tile, r).args[2]  # type: ignore[assignment]
@@ -152,10 +160,14 @@ class _Expand:
             new_tile = Term("new", t, new_tile)
         body = put(body, top, new_tile)
         if not whole:
-            scope = self._scope(top, names)
             body = put(body, scope, Term("new", m, at(body, scope)))
         line = f"{', '.join(names)}: {f'maximum {mt}' if whole else f'running maximum {m}'} over {g.s}, probabilities {how}"
         return with_fields(self.k, body=body, stages=(*self.k.stages, *self.made)), line
+
+    def _around(self, scope: Path, top: Path) -> list[str]:
+        """Axes of the loops between the running maximum and the tile that s does not depend on: each of their iterations rescales cells of its own."""
+        keys = self._all_keys() - self.g.keys
+        return [str(u.args[0]) for n in range(len(scope), len(top)) if (u := at(self.k.body, top[:n])).op == "for" and self._over(u, keys)]
 
     def _tile(self) -> Path:
         """The statement B that the group's tile is."""
@@ -173,6 +185,11 @@ class _Expand:
             f = at(body, q)
             if not self._over(f, self._all_keys()) or f.args[2] in ("unroll", "simd", "block"):
                 best = q
+        names = sorted({str(at(body, p).args[1]) for p in where})
+        keys = self._all_keys() - self.g.keys
+        # loops of other keys around a tile that is a part of the reduction: its maximum and its probabilities serve all their iterations
+        while best and (f := at(body, best[:-1])).op == "for" and f.args[2] == "seq" and self._over(f, keys) and not self._whole(best, names):
+            best = best[:-1]
         return best
 
     def _over(self, loop: Term, axes: frozenset[str]) -> bool:
