@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from moa_rewrite import lang
 from moa_rewrite.cli import sizes
 from moa_rewrite.errors import MoaError
 from moa_rewrite.terms import Array, Kernel, parse_term, size
@@ -61,3 +62,12 @@ def test_a_broken_condition_is_named_with_the_values() -> None:
 def test_no_usual_sizes() -> None:
     with pytest.raises(MoaError, match=r"no usual sizes meet .*n == 12345\n  try: -D n VALUE"):
         sizes.complete(kernel("n", "n == 12345"), {})
+
+
+def test_typical_sizes_of_a_program():
+    program = lang.load("kernel f(a: f32[n, m]) -> f32[n, m] = a\n\n## typical { n = 96, m = 7 }\n\nkernel g(a: f32[n]) -> f32[n] = a\n")
+    assert program.typical("f") == {"n": 96, "m": 7} and program.typical("g") == {}
+    kernel = lang.elaborate(program, "f")
+    assert sizes.complete(kernel, {"m": 5}, typical=program.typical("f")) == {"n": 96, "m": 5}
+    narrow = lang.elaborate(lang.load("kernel f(a: f32[n]) -> f32[n] where n <= 8 = a\n\n## typical { n = 96 }\n"))
+    assert sizes.complete(narrow, {}, typical={"n": 96}) == {"n": 8}

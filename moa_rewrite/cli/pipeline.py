@@ -60,7 +60,7 @@ def job(args: argparse.Namespace, most: int = 2**20) -> Job:
     target_machine = machine.load(args.machine)
     return Job(
         args.file, program.text, kernel, rules.load(args.rules, args.without), target_machine, target_of(args.target, target_machine),
-        sizes.complete(kernel, {**given, **fix}, most=most), fix,
+        sizes.complete(kernel, {**given, **fix}, most=most, typical=program.typical(kernel.name)), fix,
     )  # fmt: skip
 
 

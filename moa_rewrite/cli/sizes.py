@@ -42,10 +42,16 @@ def names(t: Term) -> frozenset[str]:
     return frozenset().union(*[names(a) for a in t.kids()])
 
 
-def complete(kernel: Kernel, given: Mapping[str, int], points: int = POINTS, most: int = 2**20) -> dict[str, int]:
-    """A value for every size. Those not given get one power of two: the largest up to ``most`` that keeps the product of all sizes within ``points`` and
-    every array within 2^22 elements; smaller ones where the kernel's ``where`` demands it. MoaError 754 if none is found."""
+def complete(
+    kernel: Kernel, given: Mapping[str, int], points: int = POINTS, most: int = 2**20, typical: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """A value for every size. Those not given get what the program calls ``typical``, or else one power of two: the largest up to ``most`` that keeps the
+    product of all sizes within ``points`` and every array within 2^22 elements; smaller ones where the kernel's ``where`` demands it. MoaError 754
+    if none is found."""
     check(kernel, given)
+    usual_sizes = {n: v for n, v in (typical or {}).items() if n in kernel.sizes}
+    if usual_sizes and all(holds(w, {**usual_sizes, **given}) for w in kernel.where if names(w) <= {**usual_sizes, **given}.keys()):
+        given = {**usual_sizes, **given}
     free = [s for s in kernel.sizes if s not in given]
     usual = next(u for u in _POWERS if u == 1 or (u <= most and _fits(kernel, {**dict.fromkeys(free, u), **given}, points)))
     tries = [u for u in (*_POWERS, 3, 5, 7, 9, 0) if u <= max(usual, 9)]

@@ -85,13 +85,34 @@ def find_tests(text: str, filename: str, kernels: Mapping[str, KernelDef]) -> li
         if not re.match(r"##\s*test\b", line):
             continue
         at, block = Pos(filename, n, 1), []
-        while n < len(lines) and (more := re.match(r"\s*##(?!\s*test\b)(.*)", lines[n])):
+        while n < len(lines) and (more := re.match(r"\s*##(?!\s*(?:test|typical)\b)(.*)", lines[n])):
             block.append((n + 1, more[1].strip()))
             n += 1
         above = [k for k in kernels.values() if k.pos.line < at.line]
         if not above:
             _fail(at, "a test stands after the kernel it is about")
         out.append(_block(line, block, at, max(above, key=lambda k: k.pos.line)))
+    return out
+
+
+def typical_sizes(text: str, filename: str, kernels: Mapping[str, KernelDef], kernel: str) -> dict[str, int]:
+    """What a line `## typical { n = 1024 }` after a kernel says: the sizes its cost is judged at unless others are given. Empty without one."""
+    found: dict[str, int] = {}
+    for n, line in enumerate(text.splitlines(), 1):
+        if m := re.fullmatch(r"\s*##\s*typical\s*\{(.*)\}\s*", line):
+            above = [k for k in kernels.values() if k.pos.line < n]
+            if above and max(above, key=lambda k: k.pos.line).name == kernel:
+                found |= _sizes(m[1], Pos(filename, n, 1))
+    return found
+
+
+def _sizes(text: str, at: Pos) -> dict[str, int]:
+    out: dict[str, int] = {}
+    for item in filter(None, map(str.strip, text.split(","))):
+        pair = re.fullmatch(r"(\w+)\s*=\s*(\d+)", item)
+        if not pair:
+            _fail(at, f"`{item}` is not a size")
+        out[pair[1]] = int(pair[2])
     return out
 
 
@@ -103,12 +124,7 @@ def _block(head: str, block: list[tuple[int, str]], at: Pos, kernel: KernelDef) 
     m = re.fullmatch(r"##\s*test\b\s*([^{]*?)\s*(?:\{(.*)\})?", head)
     if not m:
         _fail(at, "a test begins with `## test name { sizes }`")
-    sizes: dict[str, int] = {}
-    for item in filter(None, map(str.strip, (m[2] or "").split(","))):
-        pair = re.fullmatch(r"(\w+)\s*=\s*(\d+)", item)
-        if not pair:
-            _fail(at, f"`{item}` is not a size")
-        sizes[pair[1]] = int(pair[2])
+    sizes = _sizes(m[2] or "", at)
     joined: list[tuple[int, str]] = []
     for line, text in block:  # a line that starts no entry continues the one before
         if re.match(r"(\w+|expect\s+\w+)\s*=|within\b|error\b|expect\b", text):

@@ -32,6 +32,12 @@ class Program:
 
         return [t for t in find_tests(self.text, self.filename, self.kernels) if kernel in (None, t.kernel)]
 
+    def typical(self, kernel: str) -> dict[str, int]:
+        """The sizes that the source names as typical of a kernel (`## typical { n = 1024 }`), to judge cost at. MoaError 111 for a wrong line."""
+        from .checks import typical_sizes
+
+        return typical_sizes(self.text, self.filename, self.kernels, kernel)
+
     def kernel(self, name: str | None = None) -> KernelDef:
         """A kernel by name; the last of the file by default."""
         if not self.kernels:
