@@ -1,0 +1,240 @@
+"""Generated C against the libraries its users would otherwise call: one command, one table.
+
+    python benchmarks/run.py [--python PEERS/bin/python] [--only TEXT] [--peers LIST] [--threads 1 2] [--odd | --all] [--quick] [--json FILE] [--table FILE]
+
+Every contender runs in a process of its own; the processes take turns within a round, and a pause before each turn lets the idle threads of the others' pools fall
+asleep. A turn is one warming call and some timed ones. A ratio is a contender's median of a round over ours of the same round, then the median over
+rounds. In the same rounds the machine's limits are measured: fused multiply-adds, copying, reading. Inputs and, where a peer takes them, outputs are allocated beforehand.
+Errors are the largest distance from a float64 answer, relative to that answer's largest magnitude.
+
+Peers that are not installed are named and left out. --python names further interpreters (repeatable) whose environments hold peers: Numba, JAX and ONNX Runtime pin
+versions of NumPy of their own and are best kept apart. OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE are removed from the environment of the workers, so that OpenBLAS
+takes the kernel made for this processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cases import ODD, REGULAR, Case  # type: ignore[import-not-found]
+
+HERE = Path(__file__).resolve().parent
+PEERS = ("numpy", "torch", "torch-compile", "onnxruntime", "jax", "numba")
+OURS = ("moarw", "moarw-fixed")
+PAUSE = 0.1  # seconds before a turn
+QUICK = ("attention 8x512x64", "attention_causal 8x512x64", "matmul 512", "softmax 4096x4096", "rmsnorm 4096x4096")
+
+
+class Worker:
+    def __init__(self, peer: str, python: str, threads: int) -> None:
+        hidden = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+        env = {k: v for k, v in os.environ.items() if k not in hidden}
+        env |= {f"{n}_NUM_THREADS": str(threads) for n in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
+        env |= {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        if peer == "jax" and threads == 1:
+            env["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+        cores = sorted(os.sched_getaffinity(0))[:threads]
+        self.peer = peer
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115
+        self.process = subprocess.Popen(
+            ["taskset", "-c", ",".join(map(str, cores)), python, str(HERE / "worker.py"), peer, str(threads)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=env, text=True,
+        )  # fmt: skip
+        self.alive = bool(self.answer())
+
+    def answer(self) -> dict[str, Any]:
+        """What the worker says, or nothing when it has ended."""
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        if not line:
+            self.alive = False
+            return {}
+        return dict(json.loads(line))
+
+    def ask(self, op: str, **more: Any) -> dict[str, Any]:
+        assert self.process.stdin
+        try:
+            self.process.stdin.write(json.dumps({"op": op, **more}) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return {}
+        return self.answer()
+
+    def reason(self) -> str:
+        self.log.seek(0)
+        lines = self.log.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "ended"
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            assert self.process.stdin
+            try:
+                self.process.stdin.write('{"op": "quit"}\n')
+                self.process.stdin.close()
+                self.process.wait(10)
+            except (BrokenPipeError, subprocess.TimeoutExpired):
+                self.process.kill()
+        self.process.wait()
+
+
+def start(peer: str, pythons: Iterable[str], threads: int) -> Worker | None:
+    """The peer in the first environment that has it."""
+    for python in pythons:
+        w = Worker(peer, python, threads)
+        if w.alive:
+            return w
+        why = w.reason()
+        w.end()
+    print(f"{peer} is not measured: {why}", file=sys.stderr)
+    return None
+
+
+def prepared(case: Case, folder: Path) -> Path:
+    """Inputs and float64 answer of a case as files, made once."""
+    at = folder / case.name.replace(" ", "_")
+    if not at.exists():
+        at.mkdir()
+        inputs = case.inputs()
+        for name, a in inputs.items():
+            np.save(at / f"{name}.npy", a)
+        for name, a in case.reference({n: a.astype(np.float64) for n, a in inputs.items()}).items():
+            np.save(at / f"answer-{name}.npy", np.asarray(a))
+    return at
+
+
+def measured(case: Case, workers: dict[str, Worker], limits: Worker, at: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """One row: what each contender said at setup, its times by round, ratios, and the limits."""
+    row: dict[str, Any] = {"sizes": case.sizes, "flops": case.flops, "read": case.read, "written": case.written, "bound": case.bound, "contenders": {}, "left_out": {}}
+    ready: dict[str, Worker] = {}
+    for name, w in workers.items():
+        said = w.ask("setup", case=case.name, folder=str(at)) if w.alive else {}
+        if not said:
+            said = {"ok": False, "why": f"ended: {w.reason()}"}
+        if said.pop("ok"):
+            ready[name] = w
+            row["contenders"][name] = {**said, "rounds": []}
+        else:
+            row["left_out"][name] = said["why"]
+    rates: dict[str, list[float]] = {}
+    for _ in range(args.rounds):
+        time.sleep(PAUSE)
+        for k, v in limits.ask("rates").items():
+            rates.setdefault(k, []).append(v)
+        for name, w in ready.items():
+            time.sleep(PAUSE)
+            row["contenders"][name]["rounds"].append(statistics.median(w.ask("time", seconds=args.seconds, most=args.most)["times"]))
+    if args.memory:
+        for name, w in ready.items():
+            row["contenders"][name]["memory"] = w.ask("memory")["bytes"]
+    row["limits"] = {k: statistics.median(v) for k, v in rates.items()}
+    for c in row["contenders"].values():
+        c["seconds"] = statistics.median(c["rounds"])
+    ours = [row["contenders"][n] for n in OURS if n in row["contenders"]]
+    if ours:
+        base = min(ours, key=lambda c: c["seconds"])["rounds"] if args.best else ours[0]["rounds"]
+        for c in row["contenders"].values():
+            c["ratio"] = statistics.median(t / b for t, b in zip(c["rounds"], base, strict=True))
+    return row
+
+
+def share(row: dict[str, Any], seconds: float) -> float:
+    """Of the limit that binds: arithmetic done or bytes moved per second over what was measured in the same rounds."""
+    work = row["flops"] if row["bound"].startswith("f") else row["read"] + row["written"]
+    return float(work / seconds / row["limits"][row["bound"]])
+
+
+def table(results: dict[str, Any]) -> str:
+    """Markdown: our time and share, then each peer's time over ours; the best peer's ratio in bold."""
+    lines = []
+    for threads, rows in results["threads"].items():
+        names = [p for p in (*OURS, *results["peers"]) if any(p in r["contenders"] for r in rows.values())]
+        peers = [n for n in names if n != "moarw"]
+        lines += [f"\n{threads} thread{'s' * (threads != '1')}\n", f"| program | ms | GF/s or GB/s | of limit | {' | '.join(peers)} | error | peers' errors |"]
+        lines.append("|---" * (len(peers) + 6) + "|")
+        for case, row in rows.items():
+            found = row["contenders"]
+            if "moarw" not in found:
+                lines.append(f"| {case} | {row['left_out'].get('moarw', '-')} |" + " |" * (len(peers) + 4))
+                continue
+            s = found["moarw"]["seconds"]
+            work = row["flops"] if row["bound"].startswith("f") else row["read"] + row["written"]
+            rivals = [found[p]["ratio"] for p in peers if p in found and p not in OURS]
+            best = min(rivals) if rivals else 0
+            cells = []
+            for p in peers:
+                text = f"{found[p]['ratio']:.2f}" if p in found else "-"
+                cells.append(f"**{text}**" if p in found and p not in OURS and found[p]["ratio"] == best else text)
+            worst = [found[p]["error"] for p in peers if p in found and p not in OURS]
+            errors = f"{min(worst):.0e} .. {max(worst):.0e}" if worst else "-"
+            lines.append(f"| {case} | {s * 1e3:.2f} | {work / s / 1e9:.1f} | {share(row, s):.0%} | {' | '.join(cells)} | {found['moarw']['error']:.0e} | {errors} |")
+        limits = {k: [r["limits"][k] for r in rows.values()] for k in ("f32", "f64", "copy", "read")}
+        text = ", ".join(f"{k} {statistics.median(v) / 1e9:.0f} ({min(v) / 1e9:.0f} to {max(v) / 1e9:.0f})" for k, v in limits.items())
+        lines.append(f"\nLimits in the same rounds, GF/s and GB/s, median over rows (least to most): {text}.")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", action="append", default=[], help="a further interpreter whose environment holds peers")
+    parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="cases whose name contains TEXT; a name ending in a blank is a whole group (repeatable)")
+    parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=PEERS)
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--odd", action="store_true", help="sizes that are multiples of nothing")
+    which.add_argument("--all", action="store_true", help="both kinds of sizes")
+    parser.add_argument("--quick", action="store_true", help="a few cases and rounds")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=0.1, help="of timed calls in a turn")
+    parser.add_argument("--most", type=int, default=50, help="calls in a turn")
+    parser.add_argument("--memory", action="store_true", help="also how far resident memory rises in a call")
+    parser.add_argument("--best", action="store_true", help="ratios against the faster of the variants with and without fixed sizes")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--table", type=Path)
+    args = parser.parse_args()
+    cases = ODD if args.odd else [*REGULAR, *ODD] if args.all else REGULAR
+    if args.quick:
+        cases, args.rounds = [c for c in cases if c.name in QUICK], min(args.rounds, 3)
+    if args.only:
+        cases = [c for c in cases if any(o in c.name + " " for o in args.only)]
+    pythons = [sys.executable, *args.python]
+    results: dict[str, Any] = {"peers": args.peers, "load_before": os.getloadavg(), "threads": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        for threads in args.threads:
+            limits = start("limits", [sys.executable], threads)
+            assert limits
+            limits.ask("setup", case=REGULAR[0].name, folder=str(prepared(REGULAR[0], Path(folder))))
+            workers = {p: w for p in (*OURS, *args.peers) if (w := start(p, pythons, threads))}
+            rows = results["threads"][str(threads)] = {}
+            for case in cases:
+                rows[case.name] = measured(case, workers, limits, prepared(case, Path(folder)), args)
+                told(case, threads, rows[case.name])
+                results["load_after"] = os.getloadavg()
+                if args.json:
+                    args.json.write_text(json.dumps(results, indent=1))
+            for w in (*workers.values(), limits):
+                w.end()
+    text = table(results)
+    print(text)
+    if args.table:
+        args.table.write_text(text, encoding="utf-8")
+
+
+def told(case: Case, threads: int, row: dict[str, Any]) -> None:
+    parts = [f"{n} {c['seconds'] * 1e3:.2f} ms" + (f" ({share(row, c['seconds']):.0%})" if n in OURS else "") for n, c in row["contenders"].items()]
+    failed = [f"{n}: {why}" for n, why in row["left_out"].items() if "not written" not in why and "no size" not in why and "compiles to" not in why]
+    print(f"[{threads}] {case.name}: {', '.join(parts)}{'; ' if failed else ''}{'; '.join(failed)}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
