@@ -56,7 +56,7 @@ class FortranPrinter:
         self.put(f"  public :: {p.name}")
         for k in range(1, self.made + 1):  # a public procedure of a shared object is not inlined
             self.put(f"  public :: {p.name}_tile{k}")
-        self.constants(body)
+        self.constants([*body, *self.tiles])
         self.put("contains")
         lines = [*self.lines, "", *body, *self.tiles, *self.helpers(), f"end module moarw_{p.name}"]
         return FortranSource("\n".join(w for line in lines for w in wrap(line)) + "\n")
