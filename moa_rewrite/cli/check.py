@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OK, REFUTED, UNDECIDED, MoaError
-from . import certificates, options
+from . import bundle, certificates, options
 
 if TYPE_CHECKING:
     from ..terms import Kernel
@@ -46,13 +47,29 @@ def check(path: str, args: argparse.Namespace) -> dict[str, Any]:
     source, why = elaborated(data)
     emitted = None if args.certificate_only else certificates.beside(file, data)
     report = checker.check(data, source, emitted, rules.load(args.rules))
-    findings = [*([why] if why else []), *report.findings]
+    findings = [*([why] if why else []), *report.findings, *(differing(data, emitted) if emitted is not None and not report.findings else [])]
     code = REFUTED if findings else UNDECIDED if report.undecided else OK
     return {
         "certificate": str(file), "verdict": {OK: "valid", REFUTED: "refuted", UNDECIDED: "undecided"}[code], "exit_code": code, "findings": findings,
         "undecided": report.undecided, "narrowed": report.narrowed, "steps": report.steps, "proved": report.proved,
         "files": sorted(emitted) if emitted is not None else None, "seconds": round(time.perf_counter() - start, 3),
     }  # fmt: skip
+
+
+def differing(data: Mapping[str, Any], emitted: Mapping[str, bytes]) -> list[str]:
+    """What the manifest beside a well-formed certificate says otherwise; its text is that of the certified digest."""
+    if bundle.MANIFEST not in emitted:
+        return [f"there is no {bundle.MANIFEST} beside it"]
+    m = json.loads(emitted[bundle.MANIFEST])
+    listed = {name: str(d).removeprefix("sha256:") for name, d in m["files"].items()}
+    pairs = {
+        "moarw": (data["moarw"], m["moarw"]), "program": (data["source"]["file"], m["program"]), "kernel": (data["source"]["kernel"]["name"], m["kernel"]),
+        "target": (data["target"]["target"], m["target"]), "machine": (data["target"]["machine"], m["machine"]),
+        "compiler": (data["build"]["compiler"], m["compiler"]), "flags": (data["build"]["flags"], m["flags"]),
+        "where": (data["onf"]["where"], m["sizes"]["where"]),
+        "files": ({n: d for n, d in data["files"].items() if n != bundle.MANIFEST}, listed),
+    }  # fmt: skip
+    return [f"{name} in the certificate and in {bundle.MANIFEST} differ" for name, (a, b) in pairs.items() if a != b]
 
 
 def elaborated(data: dict[str, Any]) -> tuple[Kernel | None, str]:
