@@ -9,6 +9,7 @@ from ..semantics.types import dtype as type_of
 from ..terms import Kernel, Path, Stage, Term, at, free_axes, ix, put, subterms, writes
 from ..terms import replace as replace_term
 from ..terms.ops import ARGS, DTYPES, STATEMENTS
+from .masks import idle_unless
 from .names import bound_axes, extents, outer_reads
 from .polynomial import is_index, polynomial
 from .rule import RuleError, Value
@@ -171,8 +172,19 @@ def admit(kernel: Kernel, path: Path, c: Term) -> Kernel:
     return replace(kernel, where=(*kernel.where, c))
 
 
+def skip(kernel: Kernel, path: Path, c: Term) -> Kernel:
+    """A statement may be left out where a condition fails without which it contributes nothing: all that outlives it is masked, and c follows from each mask
+    (c must be the condition that masks.idle_unless computes)."""
+    s = at(kernel.body, path)
+    if s.op not in STATEMENTS:
+        raise RuleError("the position is not a statement's")
+    if idle_unless(kernel, s, _bound_around(kernel.body, path)) is not c:
+        raise RuleError(f"{c} is not what the masks of the statement's emissions say of all its iterations")
+    return kernel.with_body(put(kernel.body, path, Term("guard", c, s)))
+
+
 _SIZES = ("size", "int", "add", "sub", "mul", "idiv", "mod", "min", "max")
-BUILTINS: dict[str, Callable[..., Kernel]] = {f.__name__: f for f in (alpha, ring, materialise, place, layout, admit)}
+BUILTINS: dict[str, Callable[..., Kernel]] = {f.__name__: f for f in (alpha, ring, materialise, place, layout, admit, skip)}
 PARAMS: dict[str, dict[str, type]] = {
     "alpha": {"new": Term},
     "ring": {"new": Term},
@@ -180,6 +192,7 @@ PARAMS: dict[str, dict[str, type]] = {
     "place": {"level": str},
     "layout": {"T": str, "order": tuple},
     "admit": {"c": Term},
+    "skip": {"c": Term},
 }
 
 

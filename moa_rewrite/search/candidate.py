@@ -12,7 +12,7 @@ from .cost import Cost, Entry
 from .extract import Extractor
 from .form import materialise
 from .gpu import GpuCost, GpuModel, admitted
-from .plan import growing, layouts, placements, right_nested, statement
+from .plan import growing, layouts, placements, right_nested, skips, statement
 from .problem import build
 from .structure import Space, loop_axes, saturate
 from .tiles import assignments, refine
@@ -113,4 +113,8 @@ def realise(c: Candidate, rules: RuleSet) -> tuple[Kernel, list[Step]]:
         tail += [Step("admit", (), {"c": Term("le", size(n), I(v))}) for n, v in bounds.items()]
     for s in tail:
         k = apply_step(k, rules, s)
+    if "skip" in rules:
+        for s in skips(k):
+            k = apply_step(k, rules, s)
+            tail.append(s)
     return k, [*origin, *steps, *tail]

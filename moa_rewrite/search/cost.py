@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..terms import free_axes
 from .problem import Leaf, Problem
 
 LOOP = 1.5  # cycles of one iteration of a plain loop
@@ -23,6 +24,8 @@ LATENCY = 4.0  # cycles of a dependent add or FMA
 LOAD = 64.0  # bytes a core loads from L1 in a cycle, by two loads at most
 STORE = 32.0  # bytes it stores
 SPARE = 4  # vector registers that a tile of accumulators leaves free
+UNROLLED = 4  # vectors of a SIMD loop up to which compilers unroll it, which registers need
+DENSITY = 0.55  # share of the tiles that a mask leaves
 PARTIAL = 2.0  # extra work on the part of an axis that lies in partial tiles
 GATHER = 1.5  # cycles per element of a strided SIMD access
 
@@ -94,6 +97,7 @@ class Entry:
     layout: tuple[tuple[str, str], ...] = ()  # stage -> root axis that is contiguous
     par: float = 1.0  # iterations that may run in parallel
     forks: float = 1.0
+    thin: bool = False  # tiles that a mask leaves idle are accounted for
     price: float = 0.0
 
 
@@ -171,7 +175,7 @@ class Cost:
             if members & mask:
                 cycles += self._rescale(group, mask, foot, cold)
         return self._priced(Entry(cycles, t, foot, mask, ("seq", a.plan, b.plan, tuple(shut)), cold, None, tuple(sorted(layout.items())),
-                                  min(a.par, b.par), a.forks + b.forks))  # fmt: skip
+                                  min(a.par, b.par), a.forks + b.forks, a.thin or b.thin))  # fmt: skip
 
     def closed(self, e: Entry) -> Entry:
         """An entry whose open block, if any, is executed once as it stands."""
@@ -230,7 +234,7 @@ class Cost:
             cells *= t if root in leaf.key else 1
         cells *= vectors if b.simd in leaf.key else 1.0
         accumulates = leaf.monoid != "once"
-        in_registers = accumulates and loop_root in leaf.reduction and cells <= self.m.registers - SPARE
+        in_registers = accumulates and loop_root in leaf.reduction and cells <= self.m.registers - SPARE and vectors <= UNROLLED
         cycles = max(arith, loads)
         if accumulates and loop_root in leaf.reduction:  # additions to one cell wait for each other
             cycles = max(cycles, LATENCY)
@@ -261,7 +265,15 @@ class Cost:
         owner = all(x.target in own or not e.cold[self.index[x.target]] for k, x in enumerate(self.p.leaves) if e.mask >> k & 1)
         par = n * (e.par if e.plan[0] == "for" else 1.0) if owner and place == "seq" else (1.0 if place != "seq" else e.par)
         forks = 1.0 if owner else n * e.forks
-        return Entry(cycles, t, g, e.mask, ("for", axis, place, e.plan), e.cold, e.block, e.layout, par, forks)
+        thin = place == "seq" and not e.thin and ".i" not in axis and self._masked(ax.root, e)
+        if thin:
+            cycles, t = cycles * DENSITY, t * DENSITY
+        return Entry(cycles, t, g, e.mask, ("for", axis, place, e.plan), e.cold, e.block, e.layout, par, forks, thin=e.thin or thin)
+
+    def _masked(self, root: str, e: Entry) -> bool:
+        """All that outlives an iteration is masked by a comparison of this axis with another, so idle tiles are skipped."""
+        open_ = [x for k, x in enumerate(self.p.leaves) if e.mask >> k & 1 and e.cold[self.index[x.target]]]
+        return all(x.mask is not None and root in free_axes(x.mask) and len(free_axes(x.mask)) > 1 for x in open_)
 
     def _priced(self, e: Entry) -> Entry:
         cycles = e.cycles if e.block is None else self._close(e, "")[1]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..terms import Path, Term, free_axes
+from ..rules import Step
+from ..rules.masks import idle_unless
+from ..terms import Kernel, Path, Term, free_axes
 from .cost import Cost, Entry
 from .structure import Space, with_tiles
 
@@ -127,6 +129,28 @@ def _outliving(t: Term) -> frozenset[str]:
         return frozenset([str(t.args[1])])
     out: frozenset[str] = frozenset().union(*[_outliving(a) for a in t.kids() if a.op in ("for", "seq", "new", "emit", "guard")])
     return out - {str(t.args[0])} if t.op == "new" else out
+
+
+def skips(kernel: Kernel) -> list[Step]:
+    """Tiles that masks leave idle: one ``skip`` below each outermost sequential loop whose own axis the masks speak of, innermost positions first."""
+    out: list[Step] = []
+
+    def walk(t: Term, path: Path, around: frozenset[str]) -> None:
+        if t.op == "for":
+            name, inside = str(t.args[0]), around | {str(t.args[0])}
+            body: Term = t.args[3]  # type: ignore[assignment]
+            c = idle_unless(kernel, body, inside) if t.args[2] == "seq" and body.op != "emit" else None
+            if c is not None and name in free_axes(c):
+                out.append(Step("skip", (*path, 3), {"c": c}))
+                return
+            walk(body, (*path, 3), inside)
+        elif t.op in ("seq", "new", "guard"):
+            for n, a in enumerate(t.args):
+                if isinstance(a, Term) and a.op in ("for", "seq", "new", "guard"):
+                    walk(a, (*path, n), around)
+
+    walk(kernel.body, (), frozenset())
+    return out[::-1]
 
 
 def layouts(entry: Entry, space: Space) -> dict[str, tuple[int, ...]]:

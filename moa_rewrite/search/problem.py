@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from ..rules.masks import mask
+from ..rules.polynomial import is_index
 from ..semantics.types import dtype
 from ..terms import Kernel, Term, free_axes, positions
 from .form import nests
@@ -40,6 +42,7 @@ class Leaf:
     bytes: int
     term: Term
     group: Term | None = None  # osm: the score term that the emissions of a group share
+    mask: Term | None = None  # the condition without which it contributes nothing
 
     @property
     def reduction(self) -> tuple[str, ...]:
@@ -157,7 +160,9 @@ def _leaf(kernel: Kernel, emit: Term, axes: tuple[str, ...], extents: dict[str, 
         else:
             exps += 1.0
             work += 2.0
-    for t in _scalars(value) if monoid != "osm" else [*_scalars(value), *_scalars(group)]:  # type: ignore[arg-type]
+    # the score of a weighted sum is worked out once for all sums, with the one that has no weights
+    shared = [] if group is None else [u for u in _scalars(group) if u.op == "get" or value.op == "num"]
+    for t in [*_scalars(value), *shared]:
         if t in seen:
             continue
         seen.add(t)
@@ -168,7 +173,7 @@ def _leaf(kernel: Kernel, emit: Term, axes: tuple[str, ...], extents: dict[str, 
         elif t.op == "reduce":  # left inside because its extent varies: its loop is part of the leaf
             vals = {a: extents.get(a, 8) / 2 for a in free_axes(t.args[2])}  # type: ignore[arg-type]
             work += 2.0 * max(1.0, evaluate(t.args[2], sizes, vals)) * max(1, sum(1 for _ in _scalars(t.args[3])) / 4)  # type: ignore[arg-type]
-        elif t.op not in _FREE and not _is_index(t):
+        elif t.op not in _FREE and not _is_index(t) and not is_index(t):
             work += _WORK.get(t.op, 1.0)
     if monoid not in ("once", "osm"):
         work += 1.0
@@ -177,7 +182,7 @@ def _leaf(kernel: Kernel, emit: Term, axes: tuple[str, ...], extents: dict[str, 
     last = cell.args[-1] if cell.args else None
     unit = last.args[0] if isinstance(last, Term) and last.op == "axis" and target not in stages else ""
     width = BYTES[kernel.array(str(target)).dtype]
-    return Leaf(str(target), str(monoid), key, axes, tuple(reads), str(unit), work - (1.0 if fused else 0.0), exps, width, emit, group)
+    return Leaf(str(target), str(monoid), key, axes, tuple(reads), str(unit), work - (1.0 if fused else 0.0), exps, width, emit, group, mask(str(monoid), e))
 
 
 def _scalars(e: Term):
