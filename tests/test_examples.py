@@ -97,6 +97,16 @@ def goes_the_whole_way(file: str, name: str, other: bool, tmp_path: Path) -> Non
     text = tmp_path / f"{program.name}.f90"
     text.write_text(printed.f90_text, encoding="utf-8")
     in_fortran = build.load(compile_fortran(text), kernel, program.name)
+    for test in [] if other else lang.load_file(EXAMPLES / f"{file}.moa").tests(name):  # the values that the program itself expects
+        if test.error is None:
+            given, at = test.arguments(kernel)
+            typed = {a.name: np.asarray(given[a.name]).astype(NUMPY[a.dtype]) for a in kernel.inputs}
+            for f in (in_c, in_fortran):
+                got = f(**typed, sizes=at)
+                got = dict(zip([o.name for o in kernel.outputs], got if isinstance(got, tuple) else (got,), strict=True))
+                for out, want in test.expect.items():
+                    within = max(test.within, 1e-5 if got[out].dtype == np.float32 else 0.0)
+                    np.testing.assert_allclose(got[out], np.asarray(want).reshape(got[out].shape), rtol=within, atol=within, err_msg=test.name)
     tried = trial_sizes(kernel)
     assert tried
     for sizes in tried:
