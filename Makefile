@@ -14,7 +14,7 @@ test: .venv/installed
 	$(BIN)/python -m pytest
 
 slow: .venv/installed
-	$(BIN)/python -m pytest -m "slow or not slow"
+	$(BIN)/python -m pytest -m slow
 
 lint: .venv/installed
 	$(BIN)/ruff check .
