@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
@@ -112,6 +113,31 @@ def test_every_variable_is_in_the_table_and_has_its_flag(root: Path) -> None:
     assert table == {o.variable: list(o.flags) for o in options.OPTIONS.values()}
     used = {v for p in sorted((root / "moa_rewrite").rglob("*.py")) for v in re.findall(r"[\"'](MOARW_[A-Z_]+[A-Z])", p.read_text())}
     assert used <= set(table)
+
+
+def test_the_page_names_every_option_and_who_has_it(root: Path) -> None:
+    page = (root / "docs" / "cli.md").read_text()
+    users = {m[1]: set(m[2].split(", ")) for m in re.finditer(r"^\| `MOARW_\w+` \| .*?`(--[\w-]+)[^|]*\| ([^|]+) \|", page, re.M)}
+    found: dict[str, set[str]] = {}
+
+    def walk(p: argparse.ArgumentParser, command: str) -> None:
+        for a in p._actions:
+            if isinstance(a, argparse._SubParsersAction):
+                for name, sub in a.choices.items():
+                    walk(sub, f"{command} {name}".strip())
+            for o in a.option_strings:
+                if o not in ("-h", "--help"):
+                    found.setdefault(o, set()).add(command)
+                    assert re.search(rf"`(moarw )?{re.escape(o)}[ `]", page), f"{command} {o}"
+
+    walk(cli.parser(), "")
+    def covers(user: str, command: str) -> bool:
+        return user in ("all", command) or command.startswith(f"{user} ")
+
+    for option, commands in found.items():
+        for who in users.get(option, set()):
+            assert any(covers(who, c) for c in commands), f"{option} of {who}"
+        assert option not in users or all(any(covers(u, c) for u in users[option]) for c in commands), option
 
 
 def test_sizes_on_the_command_line() -> None:
