@@ -64,7 +64,7 @@ def test_a_stronger_condition_would_lose_terms(c):
     [
         ("add", "A[@i, @k]"), ("add", "select(@k <= @i, A[@i, @k], 1.0)"), ("max", "select(@k <= @i, A[@i, @k], 0.0)"),
         ("add", "select(A[@i, @k] <= 0.0, A[@i, @k], 0.0)"),
-    ],  # fmt: skip
+    ],
 )
 def test_unmasked_emissions_are_never_skipped(monoid, value):
     k = triangle(value, monoid)

@@ -56,8 +56,9 @@ class Context:
         self.options = options
         self.notes: list[Note] = []
         self.source = kernel
-        plain = prepare(kernel, options.fix)
+        plain, carried = prepare(kernel, options.fix)
         self.k, osm_notes = expand_osm(plain)
+        self.note("carry", *carried)
         self.note("osm", *osm_notes)
         body, joined = rejoin(self.k)
         self.note("rejoin", *joined)

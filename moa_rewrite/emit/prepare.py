@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace as with_fields
 
 from ..terms import I, Kernel, Stage, Term, get, identity, ix, seq, subterms
+from .carry import carry, scan
 from .fold import fold
 from .types import dtype
 
@@ -57,6 +58,7 @@ class Prepare:
         self.k = kernel
         self.types = types_of(kernel)
         self.stages: list[Stage] = list(kernel.stages)
+        self.notes: list[str] = []
 
     def run(self) -> Kernel:
         body = self.statement(self.k.body)
@@ -72,6 +74,14 @@ class Prepare:
         match t.op:
             case "seq" | "skip":
                 return seq(*[self.statement(s) for s in items(t)])
+            case "for" if scan(self.k, t):
+                target = str(t.args[3].args[3].args[1])  # type: ignore[union-attr]
+                name = self.fresh("c")
+                self.types[name] = self.types[target]
+                out, stage = carry(t, name, self.types[target], self.statement)
+                self.stages.append(stage)
+                self.notes.append(f"{target}: running sum {name} over {t.args[0]}")
+                return out
             case "for" | "new":
                 return Term(t.op, *t.args[:-1], self.statement(t.args[-1]))  # type: ignore[arg-type]
             case "guard":
@@ -131,5 +141,7 @@ class Prepare:
         return e.map(lambda a: self.value(a, under, made))
 
 
-def prepare(kernel: Kernel, fixed: Mapping[str, int]) -> Kernel:
-    return Prepare(fix_sizes(kernel, fixed)).run()
+def prepare(kernel: Kernel, fixed: Mapping[str, int]) -> tuple[Kernel, list[str]]:
+    """The kernel, and one line per scan that is carried."""
+    p = Prepare(fix_sizes(kernel, fixed))
+    return p.run(), p.notes

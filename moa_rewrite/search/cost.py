@@ -125,8 +125,9 @@ class Cost:
     def leaf(self, k: int) -> Entry:
         x = self.p.leaves[k]
         touched = np.zeros(len(self.p.arrays))
-        for a in {r.array for r in x.reads} | {x.target}:
-            touched[self.index[a]] = 1.0
+        for r in x.reads:
+            touched[self.index[r.array]] = max(r.times, touched[self.index[r.array]])
+        touched[self.index[x.target]] = max(1.0, float(x.scan))
         foot = touched * self.width
         t = np.tile(foot, (len(self.m.caps), 1))
         return Entry(0.0, t, foot, 1 << k, ("leaf", k), np.ones_like(foot), Block(k))
@@ -139,10 +140,12 @@ class Cost:
         if b is not None:
             leaf = self.p.leaves[b.leaf]
             lanes = self._lanes(leaf)
-            if not b.simd and not b.unroll and ax.trips >= lanes / 2 and (ax.const is None or ax.const % lanes == 0):
+            if leaf.scan:
+                pass  # its loops run in sequence inside
+            elif not b.simd and not b.unroll and ax.trips >= lanes / 2 and (ax.const is None or ax.const % lanes == 0):
                 out.append(self._simd(axis, ax, e, b, leaf))
             # reduction loops stay loops (the printer unrolls them); unrolled key axes multiply the independent sums
-            if ax.const is not None and ax.root in leaf.key and b.count * ax.const <= 16:
+            if not leaf.scan and ax.const is not None and ax.root in leaf.key and b.count * ax.const <= 16:
                 nb = replace(b, unroll=(*b.unroll, (ax.root, ax.const)), waste=b.waste * (1.0 + PARTIAL * ax.partial))
                 vectors = max(1.0, b.vec / lanes)
                 if nb.count * vectors <= self.m.registers - SPARE:
@@ -209,6 +212,8 @@ class Cost:
         if b is None:
             return e, e.cycles
         leaf = self.p.leaves[b.leaf]
+        if leaf.scan:
+            return replace(e, block=None), leaf.scan * max(LATENCY, leaf.work / self.m.fma, leaf.exps * self.m.exp_cycles * 4.0)
         lanes = self._lanes(leaf) if b.simd else 1
         vectors = max(1.0, b.vec / lanes) if b.simd else 1.0
         count = b.count * vectors

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from ..rules import RuleSet, Step, Value, apply_step, match
 from ..semantics.types import dtype
-from ..terms import Kernel, Path, Term, at, free_axes, positions, show
+from ..terms import I, Kernel, Path, Term, at, free_axes, positions, show
 from ..terms.axes import alpha_normal
 
 _LETTERS = "ijklpqrstuvw"
@@ -72,6 +72,22 @@ def nests(body: Term, path: Path = ()) -> Iterator[tuple[Path, list[Term], Path,
             fors.append(body)
             path, body = (*path, 3), body.args[3]  # type: ignore[assignment]
         yield start, fors, path, body
+
+
+def carried(fors: list[Term], leaf: Term) -> bool:
+    """Whether the two innermost loops of a nest are a scan, ``for i for k:i+1``, of values that do not depend on i: it runs in sequence, once over i."""
+    if len(fors) < 2 or leaf.op != "emit" or leaf.args[0] in ("once", "osm"):
+        return False
+    i = Term("axis", fors[-2].args[0])
+    return fors[-1].args[1] is Term("add", i, I(1)) and i in leaf.args[2].args and fors[-2].args[0] not in free_axes(leaf.args[3])  # type: ignore
+
+
+def scan_last(fors: list[Term]) -> list[Term]:
+    """The loops of a nest with the axis that a triangular extent names moved next to the loop of that extent, the last."""
+    if not fors or not free_axes(fors[-1].args[1]):  # type: ignore[arg-type]
+        return fors
+    names = free_axes(fors[-1].args[1])  # type: ignore[arg-type]
+    return [*[f for f in fors[:-1] if f.args[0] not in names], *[f for f in fors[:-1] if f.args[0] in names], fors[-1]]
 
 
 def rename_axes(kernel: Kernel, rules: RuleSet) -> tuple[Kernel, list[Step]]:

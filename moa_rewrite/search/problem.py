@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..rules.masks import mask
 from ..rules.polynomial import is_index
 from ..semantics.types import dtype
 from ..terms import Kernel, Term, free_axes, positions
-from .form import nests
+from .form import carried, nests, scan_last
 
 BYTES = {"f32": 4, "f64": 8, "i32": 4, "i64": 8, "bool": 1}
 # vector operations per element that an operator costs, in units of one add; exp is the machine's own figure
@@ -25,6 +25,7 @@ class Access:
     roots: frozenset[str]
     unit: str
     exact: bool  # a stage read at its own axes, so its layout is ours to choose
+    times: float = 1.0  # elements it touches in one execution of the leaf
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Leaf:
     bytes: int
     term: Term
     group: Term | None = None  # osm: the score term that the emissions of a group share
+    scan: int = 0  # trips of the sequential loop inside; 0 for a plain emission
     mask: Term | None = None  # the condition without which it contributes nothing
 
     @property
@@ -132,7 +134,13 @@ def build(kernel: Kernel, sizes: dict[str, int]) -> Problem:
             # a triangular extent (a scan) is judged by its mean
             vals = {a: extents.get(a, 2) / 2 for a in free_axes(ext)}  # type: ignore[arg-type]
             extents[name] = max(1, math.ceil(evaluate(ext, sizes, vals)))  # type: ignore[arg-type]
-        leaves.append(_leaf(kernel, leaf, tuple(str(f.args[0]) for f in fors), extents, sizes))
+        axes = tuple(str(f.args[0]) for f in fors)
+        ordered = scan_last(fors)
+        if carried(ordered, leaf):
+            around = tuple(str(f.args[0]) for f in ordered[:-2])
+            leaves.append(_scan(_leaf(kernel, leaf, axes, extents, sizes), around, ordered[-2:], extents))
+        else:
+            leaves.append(_leaf(kernel, leaf, axes, extents, sizes))
     p = Problem(kernel, sizes, leaves, extents, terms, stages=frozenset(s.name for s in kernel.stages))
     names = sorted({x.target for x in leaves} | {r.array for x in leaves for r in x.reads})
     p.arrays = names
@@ -142,6 +150,16 @@ def build(kernel: Kernel, sizes: dict[str, int]) -> Problem:
         p.roots[n] = frozenset().union(*sets)
         p.users[n] = sum(1 << k for k, x in enumerate(leaves) if x.target == n or any(r.array == n for r in x.reads))
     return p
+
+
+def _scan(x: Leaf, around: tuple[str, ...], loops: list[Term], extents: dict[str, int]) -> Leaf:
+    """A scan as one leaf: its two loops are inside."""
+    i, k = (str(f.args[0]) for f in loops)
+    n = extents[i]
+    reads = tuple(replace(r, roots=r.roots - {i, k}, unit="" if r.unit in (i, k) else r.unit, times=float(n) if r.roots & {i, k} else 1.0) for r in x.reads)
+    term = Term("for", loops[0].args[0], loops[0].args[1], "seq", Term("for", loops[1].args[0], loops[1].args[1], "seq", x.term))
+    key = tuple(a for a in x.key if a != i)
+    return replace(x, key=key, axes=around, reads=reads, unit="" if x.unit == i else x.unit, term=term, scan=n)
 
 
 def _leaf(kernel: Kernel, emit: Term, axes: tuple[str, ...], extents: dict[str, int], sizes: dict[str, int]) -> Leaf:
@@ -182,7 +200,8 @@ def _leaf(kernel: Kernel, emit: Term, axes: tuple[str, ...], extents: dict[str, 
     last = cell.args[-1] if cell.args else None
     unit = last.args[0] if isinstance(last, Term) and last.op == "axis" and target not in stages else ""
     width = BYTES[kernel.array(str(target)).dtype]
-    return Leaf(str(target), str(monoid), key, axes, tuple(reads), str(unit), work - (1.0 if fused else 0.0), exps, width, emit, group, mask(str(monoid), e))
+    work -= 1.0 if fused else 0.0
+    return Leaf(str(target), str(monoid), key, axes, tuple(reads), str(unit), work, exps, width, emit, group, mask=mask(str(monoid), e))
 
 
 def _scalars(e: Term):

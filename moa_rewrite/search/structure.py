@@ -94,11 +94,11 @@ def saturate(p: Problem, rules: RuleSet, model: Any, depth: int, nodes: int) -> 
     keyed = {n: sum(arrays[x] for x in p.keyed(n.split(".")[0])) for n in names}
     g = Graph(abits, arrays, keyed)
     leaves = []
-    for k, (_, fors, _, leaf) in enumerate(nests(p.kernel.body)):
-        t = leaf
-        for f in reversed([f for f in fors if f.args[0] not in batch]):
+    for k, (_, fors, _, _) in enumerate(nests(p.kernel.body)):
+        t = p.leaves[k].term
+        g.add(t, f"leaf{k}")
+        for f in reversed([f for f in fors if f.args[0] in p.leaves[k].axes and f.args[0] not in batch]):
             t = Term("for", f.args[0], f.args[1], "seq", t)
-        g.add(leaf, f"leaf{k}")
         leaves.append(t)
     root = leaves[-1]
     for t in reversed(leaves[:-1]):
