@@ -17,7 +17,7 @@ PROGRAMS = {
     "rows": ("kernel f(x: f64[n, m]) -> f64[n, m] = (+ scan _) Ω<1> x", lambda x: np.cumsum(x, 1), (2,)),
     "columns": ("kernel f(x: f64[n, m]) -> f64[n, m] = + scan x", lambda x: np.cumsum(x, 0), (2,)),
     "running maximum": ("kernel f(x: f64[n]) -> f64[n] = max scan x", lambda x: np.maximum.accumulate(x), (1,)),
-    "used again": ("kernel f(x: f64[n]) -> f64[n] = let s = + scan x × x in s ÷ (1 + s)", lambda x: np.cumsum(x * x) / (1 + np.cumsum(x * x)), (1,)),
+    "used again": ("kernel f(x: f64[n]) -> f64[n] = let s = + scan (x × x) in s ÷ (1 + s)", lambda x: np.cumsum(x * x) / (1 + np.cumsum(x * x)), (1,)),
 }
 
 
