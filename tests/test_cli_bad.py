@@ -104,3 +104,21 @@ def test_bad_command_line(
     assert says in err and also in err and "Traceback" not in err
     assert len(err.splitlines()) <= 8
     assert sorted(folder.rglob("*")) == before
+
+
+# each says its code in its first line; a wrong in-source test (MOA0111) is no mistake of the kernel, and `optimize` does not read it
+PROGRAMS = [p for p in sorted((Path(__file__).parent / "bad").glob("*.moa")) if "MOA0111" not in p.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
+def test_bad_program(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code = int(path.read_text(encoding="utf-8")[5:9])
+    monkeypatch.chdir(tmp_path)
+    assert main(["optimize", str(path), "-m", "delta-cpu"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("error[MOA") == 1 and f"error[MOA{code:04d}]: " in err and "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_there_are_enough_of_both() -> None:
+    assert len(BAD) >= 20 and len(PROGRAMS) >= 20
