@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MoaError
+from ..errors import REFUTED, MoaError
 from ..terms import Kernel
 from . import bundle, emission, options, sizes
 
@@ -121,6 +121,18 @@ def limits(j: Job) -> Any:
     return Limits(j.target, 64, shared_bytes=j.machine.shared_bytes) if j.target == "cuda" else Limits(j.target, 64)
 
 
+def compare(kernel: Kernel, result: Result) -> None:
+    """MoaError 654 (refuted) if the derived form computes something else than the source at some small sizes: some law is wrong."""
+    from ..semantics.agree import disagreement
+
+    witness = disagreement(kernel, result.kernel)
+    if witness is not None:
+        used = dict.fromkeys(s.rule for s in result.steps)
+        notes = [f"laws used: {', '.join(used)}"]
+        hint = "a law given by --rules may be wrong: leave it out, or bisect with --without"
+        raise MoaError(654, f"refuted: the form derived for {kernel.name} computes something else", notes=notes, witness=witness, hint=hint, exit_code=REFUTED)
+
+
 def certified(j: Job, result: Result, stem: str | None = None, progress: Progress | None = None) -> Outcome:
     """Prove what a plan must meet, write its text, let a compiler read it, and put it in a bundle with its certificate. Nothing is written to disk.
 
@@ -136,6 +148,8 @@ def certified(j: Job, result: Result, stem: str | None = None, progress: Progres
     assert end.onf == result.kernel, "the derivation does not end in the plan"
     proved = discharge(end.onf, end.dnf, limits(j))
     prove_s = time.perf_counter() - start
+    say("comparing values")
+    compare(j.kernel, result)
     say("writing and compiling")
     e = emission.emit(result.kernel, j.target, stem or j.kernel.name, j.fix, j.machine)
     compiled = emission.compiles(e)

@@ -83,6 +83,9 @@ def _sort_nests(b: Backwards, source: Term) -> None:
             outer, inner = names.index(f"{base}.o"), names.index(f"{base}.i")
             for k in range(inner - 1, outer, -1):
                 _swap(b, path, k)
+            for k in range(inner, outer):  # an inner loop may stand outside where its extent allows it
+                _swap(b, path, k)
+            outer -= inner < outer
             here = (*path, *(3,) * outer)
             lift = lifting_law(b.rules)
             if lift is None or not b.undo(lift.name, here):
