@@ -13,7 +13,7 @@ import pytest
 from moa_rewrite import lang, rules
 from moa_rewrite.search.optimize import Options, Result, optimize
 from moa_rewrite.semantics.statements import run
-from moa_rewrite.terms import loops, subterms
+from moa_rewrite.terms import evaluate, loops, subterms
 
 
 @dataclass
@@ -55,8 +55,6 @@ def search(name: str, without: tuple[str, ...] = (), **sizes: int) -> tuple[Resu
 
 
 def inputs(kernel, sizes: dict[str, int], seed: int = 0) -> dict[str, np.ndarray]:
-    from moa_rewrite.search.problem import evaluate
-
     rng = np.random.default_rng(seed)
     return {a.name: rng.standard_normal([int(evaluate(s, sizes)) for s in a.shape]) for a in kernel.inputs}
 

@@ -10,53 +10,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import FAULT, MoaError
-from ..terms import Kernel, Term, show
+from ..terms import Kernel, evaluate, show
 
 NUMPY = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64, "bool": np.bool_}
 _CTYPE = {"f32": ctypes.c_float, "f64": ctypes.c_double, "i32": ctypes.c_int32, "i64": ctypes.c_int64, "bool": ctypes.c_bool}
-
-
-def evaluate(t: Term, sizes: Mapping[str, int]) -> int:
-    """Value of an integer (or boolean) term over sizes."""
-    a = [evaluate(k, sizes) for k in t.kids()]
-    match t.op:
-        case "int" | "bool":
-            return int(t.args[0])  # type: ignore[arg-type]
-        case "size":
-            return sizes[str(t.args[0])]
-        case "add":
-            return a[0] + a[1]
-        case "sub":
-            return a[0] - a[1]
-        case "mul":
-            return a[0] * a[1]
-        case "idiv":
-            return a[0] // a[1]
-        case "mod":
-            return a[0] % a[1]
-        case "max":
-            return max(a)
-        case "min":
-            return min(a)
-        case "neg":
-            return -a[0]
-        case "lt":
-            return a[0] < a[1]
-        case "le":
-            return a[0] <= a[1]
-        case "eq":
-            return a[0] == a[1]
-        case "ne":
-            return a[0] != a[1]
-        case "and":
-            return a[0] and a[1]
-        case "or":
-            return a[0] or a[1]
-        case "not":
-            return not a[0]
-        case "select":
-            return a[1] if a[0] else a[2]
-    raise ValueError(f"{t.op} in a size")
 
 
 def bind_sizes(kernel: Kernel, arrays: Mapping[str, np.ndarray], given: Mapping[str, int]) -> dict[str, int]:

@@ -15,12 +15,11 @@ from egglog.bindings import EGraph
 from ..rules import Rule, RuleSet, Step, apply_step
 from ..rules.pattern import instantiate
 from ..rules.rule import RuleError
-from ..terms import Kernel, Term, free_axes, positions, subterms
+from ..terms import Kernel, Term, evaluate, free_axes, positions, subterms
 from ..terms.ops import ARGS
 from .congruence import Closure
 from .egraph import Report, text
 from .form import nests
-from .problem import evaluate
 
 # operations an operator counts for; those not named count one
 _WEIGHT = {"exp": 12.0, "log": 14.0, "div": 5.0, "sqrt": 8.0, "pow": 40.0, "sin": 25.0, "cos": 25.0, "tanh": 30.0, "erf": 30.0, "get": 0.4, "idiv": 10.0,

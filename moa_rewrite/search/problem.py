@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ..rules.masks import mask
 from ..rules.polynomial import is_index
-from ..semantics.types import dtype
-from ..terms import Kernel, Term, free_axes, positions
+from ..terms import Kernel, Term, evaluate, free_axes, positions
 from .form import carried, nests, scan_last
 
 BYTES = {"f32": 4, "f64": 8, "i32": 4, "i64": 8, "bool": 1}
@@ -91,36 +90,6 @@ class Problem:
     def rank(self, array: str) -> int:
         a = self.kernel.array(array)
         return len(a.shape)
-
-
-def evaluate(t: Term, sizes: dict[str, int], env: dict[str, float] | None = None) -> float:
-    """An integer term at given sizes (and axis values)."""
-    op, a = t.op, t.args
-    if op == "int":
-        return int(str(a[0]))
-    if op == "size":
-        return sizes[str(a[0])]
-    if op == "axis":
-        return (env or {}).get(str(a[0]), 0.0)
-    x = [evaluate(k, sizes, env) for k in t.kids()]
-    match op:
-        case "add":
-            return x[0] + x[1]
-        case "sub":
-            return x[0] - x[1]
-        case "mul":
-            return x[0] * x[1]
-        case "idiv":
-            return x[0] // x[1] if x[1] else 0
-        case "mod":
-            return x[0] % x[1] if x[1] else 0
-        case "min":
-            return min(x)
-        case "max":
-            return max(x)
-        case "neg":
-            return -x[0]
-    raise KeyError(op)
 
 
 def build(kernel: Kernel, sizes: dict[str, int]) -> Problem:
@@ -242,4 +211,3 @@ def _unit_in(e: Term, axis: str) -> bool:
     return False
 
 
-__all__ = ["Access", "Leaf", "Problem", "build", "dtype", "evaluate"]
