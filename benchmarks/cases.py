@@ -111,7 +111,8 @@ def gated_mlp(n: int, d: int, f: int) -> Case:
         gate = a["X"] @ a["Wg"]
         return {"out": (gate / (1 + np.exp(-gate)) * (a["X"] @ a["Wu"])) @ a["Wd"]}
 
-    return Case(f"gated_mlp {n}x{d}x{f}", "gated_mlp", "gated_mlp", {"n": n, "d": d, "f": f}, {"X": (n, d), "Wg": (d, f), "Wu": (d, f), "Wd": (f, d)}, reference,
+    shapes = {"X": (n, d), "Wg": (d, f), "Wu": (d, f), "Wd": (f, d)}
+    return Case(f"gated_mlp {n}x{d}x{f}", "gated_mlp", "gated_mlp", {"n": n, "d": d, "f": f}, shapes, reference,
                 6.0 * n * d * f, 4.0 * (n * d + 3 * d * f), 4.0 * n * d, "f32", ("d", "f"))  # fmt: skip
 
 
@@ -179,8 +180,8 @@ REGULAR = [
     *(attention_backward(*s) for s in HEADS),
     decode(32, 4096, 128), rmsnorm(4096, 4096), softmax(4096, 4096), gated_mlp(128, 1024, 2816), gated_mlp(512, 1024, 2816),
     *(matmul(n, n, n) for n in (512, 1024, 2048)), *(matmul(n, n, n, dtype="float64") for n in (512, 1024, 2048)),
-    matmul(1024, 1024, 1024, "nt"), matmul(1024, 1024, 1024, "tn"), batched_matmul(4096, 16), stencil5(4096, 4096, 1), stencil5(4096, 4096, 10), stencil5_drop(4096, 4096),
-    stencil9(4096, 4096), vector("sum", 2**24), vector("dot", 2**24), vector("prefix_sum", 2**24), outer(4096, 4096),
+    matmul(1024, 1024, 1024, "nt"), matmul(1024, 1024, 1024, "tn"), batched_matmul(4096, 16), stencil5(4096, 4096, 1), stencil5(4096, 4096, 10),
+    stencil5_drop(4096, 4096), stencil9(4096, 4096), vector("sum", 2**24), vector("dot", 2**24), vector("prefix_sum", 2**24), outer(4096, 4096),
 ]  # fmt: skip
 
 ODD = [

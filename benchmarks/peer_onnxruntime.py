@@ -26,7 +26,7 @@ def graph(case: Case, a: dict[str, np.ndarray]) -> tuple[list[Any], list[Any], t
             causal = int(case.group == "attention_causal")
             return [node("MultiHeadAttention", ["Q", "K", "V"], ["out"], domain=CONTRIB, num_heads=1, unidirectional=causal)], [], a["Q"].shape
         case "decode":
-            h, m, d = a["K"].shape
+            h, _, d = a["K"].shape
             nodes = [
                 node("Unsqueeze", ["q", "one"], ["q1"]), node("Transpose", ["K"], ["Kt"], perm=[0, 2, 1]), node("MatMul", ["q1", "Kt"], ["s"]),
                 node("Mul", ["s", "c"], ["t"]), node("Softmax", ["t"], ["p"], axis=-1), node("MatMul", ["p", "V"], ["out"]),

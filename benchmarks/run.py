@@ -2,14 +2,15 @@
 
     python benchmarks/run.py [--python PEERS/bin/python] [--only TEXT] [--peers LIST] [--threads 1 2] [--odd | --all] [--quick] [--json FILE] [--table FILE]
 
-Every contender runs in a process of its own; the processes take turns within a round, and a pause before each turn lets the idle threads of the others' pools fall
-asleep. A turn is one warming call and some timed ones. A ratio is a contender's median of a round over ours of the same round, then the median over
-rounds. In the same rounds the machine's limits are measured: fused multiply-adds, copying, reading. Inputs and, where a peer takes them, outputs are allocated beforehand.
-Errors are the largest distance from a float64 answer, relative to that answer's largest magnitude.
+Every contender runs in a process of its own; the processes take turns within a round, and a pause before each turn lets the idle threads of the others' pools
+fall asleep. A turn is one warming call and some timed ones. A ratio is a contender's median of a round over ours of the same round, then the median over rounds.
+With one thread the clock is that of the process, which a busy machine cannot lengthen; with more it is elapsed time, and a turn waits for others to fall silent.
+In the same rounds the machine's limits are measured: fused multiply-adds, copying, reading. Inputs and, where a peer takes them, outputs are allocated
+beforehand. Errors are the largest distance from a float64 answer, relative to that answer's largest magnitude.
 
-Peers that are not installed are named and left out. --python names further interpreters (repeatable) whose environments hold peers: Numba, JAX and ONNX Runtime pin
-versions of NumPy of their own and are best kept apart. OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE are removed from the environment of the workers, so that OpenBLAS
-takes the kernel made for this processor.
+Peers that are not installed are named and left out. --python names further interpreters (repeatable) whose environments hold peers: Numba, JAX and ONNX Runtime
+pin versions of NumPy of their own and are best kept apart. OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE are removed from the environment of the workers, so that
+OpenBLAS takes the kernel made for this processor.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ HERE = Path(__file__).resolve().parent
 PEERS = ("numpy", "torch", "torch-compile", "onnxruntime", "jax", "numba")
 OURS = ("moarw", "moarw-fixed")
 PAUSE = 0.1  # seconds before a turn
+QUIET = 0.08  # share of the processors that may be busy during the pause
 QUICK = ("attention 8x512x64", "attention_causal 8x512x64", "matmul 512", "softmax 4096x4096", "rmsnorm 4096x4096")
 
 
@@ -88,6 +90,24 @@ class Worker:
         self.process.wait()
 
 
+def quiet(patience: float) -> float:
+    """Pause until nothing else runs (other processes, pools that still spin), at most ``patience`` seconds longer. The busy share of the last pause."""
+    end = time.monotonic() + patience
+    while True:
+        before = ticks()
+        time.sleep(PAUSE)
+        idle, total = (b - a for a, b in zip(before, ticks(), strict=True))
+        busy = 1 - idle / max(total, 1)
+        if busy <= QUIET or time.monotonic() > end:
+            return busy
+
+
+def ticks() -> tuple[int, int]:
+    """(idle, all) processor time since the start of the system."""
+    numbers = [int(x) for x in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return numbers[3] + numbers[4], sum(numbers)
+
+
 def start(peer: str, pythons: Iterable[str], threads: int) -> Worker | None:
     """The peer in the first environment that has it."""
     for python in pythons:
@@ -113,9 +133,10 @@ def prepared(case: Case, folder: Path) -> Path:
     return at
 
 
-def measured(case: Case, workers: dict[str, Worker], limits: Worker, at: Path, args: argparse.Namespace) -> dict[str, Any]:
+def measured(case: Case, workers: dict[str, Worker], limits: Worker, at: Path, threads: int, args: argparse.Namespace) -> dict[str, Any]:
     """One row: what each contender said at setup, its times by round, ratios, and the limits."""
-    row: dict[str, Any] = {"sizes": case.sizes, "flops": case.flops, "read": case.read, "written": case.written, "bound": case.bound, "contenders": {}, "left_out": {}}
+    row: dict[str, Any] = {"sizes": case.sizes, "flops": case.flops, "read": case.read, "written": case.written, "bound": case.bound}
+    row |= {"contenders": {}, "left_out": {}}
     ready: dict[str, Worker] = {}
     for name, w in workers.items():
         said = w.ask("setup", case=case.name, folder=str(at)) if w.alive else {}
@@ -127,17 +148,19 @@ def measured(case: Case, workers: dict[str, Worker], limits: Worker, at: Path, a
         else:
             row["left_out"][name] = said["why"]
     rates: dict[str, list[float]] = {}
+    busy: list[float] = []
     for _ in range(args.rounds):
-        time.sleep(PAUSE)
+        quiet(args.patience if threads > 1 else 0)
         for k, v in limits.ask("rates").items():
             rates.setdefault(k, []).append(v)
         for name, w in ready.items():
-            time.sleep(PAUSE)
+            busy.append(quiet(args.patience if threads > 1 else 0))
             row["contenders"][name]["rounds"].append(statistics.median(w.ask("time", seconds=args.seconds, most=args.most)["times"]))
     if args.memory:
         for name, w in ready.items():
             row["contenders"][name]["memory"] = w.ask("memory")["bytes"]
-    row["limits"] = {k: statistics.median(v) for k, v in rates.items()}
+    row["busy"] = statistics.mean(busy) if busy else 0.0
+    row["limits"] = {k: max(v) for k, v in rates.items()}
     for c in row["contenders"].values():
         c["seconds"] = statistics.median(c["rounds"])
     ours = [row["contenders"][n] for n in OURS if n in row["contenders"]]
@@ -177,7 +200,8 @@ def table(results: dict[str, Any]) -> str:
                 cells.append(f"**{text}**" if p in found and p not in OURS and found[p]["ratio"] == best else text)
             worst = [found[p]["error"] for p in peers if p in found and p not in OURS]
             errors = f"{min(worst):.0e} .. {max(worst):.0e}" if worst else "-"
-            lines.append(f"| {case} | {s * 1e3:.2f} | {work / s / 1e9:.1f} | {share(row, s):.0%} | {' | '.join(cells)} | {found['moarw']['error']:.0e} | {errors} |")
+            ours = f"{s * 1e3:.2f} | {work / s / 1e9:.1f} | {share(row, s):.0%}"
+            lines.append(f"| {case} | {ours} | {' | '.join(cells)} | {found['moarw']['error']:.0e} | {errors} |")
         limits = {k: [r["limits"][k] for r in rows.values()] for k in ("f32", "f64", "copy", "read")}
         text = ", ".join(f"{k} {statistics.median(v) / 1e9:.0f} ({min(v) / 1e9:.0f} to {max(v) / 1e9:.0f})" for k, v in limits.items())
         lines.append(f"\nLimits in the same rounds, GF/s and GB/s, median over rows (least to most): {text}.")
@@ -187,7 +211,7 @@ def table(results: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", action="append", default=[], help="a further interpreter whose environment holds peers")
-    parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="cases whose name contains TEXT; a name ending in a blank is a whole group (repeatable)")
+    parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="cases with TEXT in their name (repeatable)")
     parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=PEERS)
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     which = parser.add_mutually_exclusive_group()
@@ -197,6 +221,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.1, help="of timed calls in a turn")
     parser.add_argument("--most", type=int, default=50, help="calls in a turn")
+    parser.add_argument("--patience", type=float, default=3.0, help="seconds that a turn waits for other processes to fall silent")
     parser.add_argument("--memory", action="store_true", help="also how far resident memory rises in a call")
     parser.add_argument("--best", action="store_true", help="ratios against the faster of the variants with and without fixed sizes")
     parser.add_argument("--json", type=Path)
@@ -217,7 +242,7 @@ def main() -> None:
             workers = {p: w for p in (*OURS, *args.peers) if (w := start(p, pythons, threads))}
             rows = results["threads"][str(threads)] = {}
             for case in cases:
-                rows[case.name] = measured(case, workers, limits, prepared(case, Path(folder)), args)
+                rows[case.name] = measured(case, workers, limits, prepared(case, Path(folder)), threads, args)
                 told(case, threads, rows[case.name])
                 results["load_after"] = os.getloadavg()
                 if args.json:
