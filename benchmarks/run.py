@@ -3,10 +3,10 @@
     python benchmarks/run.py [--python PEERS/bin/python] [--only TEXT] [--peers LIST] [--threads 1 2] [--odd | --all] [--quick] [--json FILE] [--table FILE]
 
 Every contender runs in a process of its own; the processes take turns within a round, and a pause before each turn lets the idle threads of the others' pools
-fall asleep. A turn is one warming call and some timed ones. A ratio is a contender's median of a round over ours of the same round, then the median over rounds.
-With one thread the clock is that of the process, which a busy machine cannot lengthen; with more it is elapsed time, and a turn waits for others to fall silent.
-In the same rounds the machine's limits are measured: fused multiply-adds, copying, reading. Inputs and, where a peer takes them, outputs are allocated
-beforehand. Errors are the largest distance from a float64 answer, relative to that answer's largest magnitude.
+fall asleep. A turn is one warming call and some timed ones. A ratio is a contender's median of a round over ours of the same round, then the median over
+rounds. With one thread the clock is that of the process, which a busy machine cannot lengthen; with more it is elapsed time, and a turn waits for others to
+fall silent. In the same rounds the machine's limits are measured: fused multiply-adds, copying, reading. Inputs and, where a peer takes them, outputs are
+allocated beforehand. Errors are the largest distance from a float64 answer, relative to that answer's largest magnitude.
 
 Peers that are not installed are named and left out. --python names further interpreters (repeatable) whose environments hold peers: Numba, JAX and ONNX Runtime
 pin versions of NumPy of their own and are best kept apart. OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE are removed from the environment of the workers, so that
@@ -188,7 +188,7 @@ def table(results: dict[str, Any]) -> str:
         for case, row in rows.items():
             found = row["contenders"]
             if "moarw" not in found:
-                lines.append(f"| {case} | {row['left_out'].get('moarw', '-')} |" + " |" * (len(peers) + 4))
+                lines.append(f"| {case} | {row['left_out'].get('moarw', '-').splitlines()[0]} |" + " |" * (len(peers) + 4))
                 continue
             s = found["moarw"]["seconds"]
             work = row["flops"] if row["bound"].startswith("f") else row["read"] + row["written"]
