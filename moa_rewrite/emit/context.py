@@ -58,7 +58,8 @@ class Context:
         self.source = kernel
         plain, carried = prepare(kernel, options.fix)
         self.k, osm_notes = expand_osm(plain)
-        self.note("carry", *carried)
+        for rule, _, text in (line.partition(": ") for line in carried):
+            self.note(rule, text)
         self.note("osm", *osm_notes)
         body, joined = rejoin(self.k)
         self.note("rejoin", *joined)

@@ -9,6 +9,8 @@
     full-tile    loops of extent min(T, ...) get a version with constant trip count where the tile is full
     rejoin       seq loops over both parts of a lifted axis become one loop
     osm          see osm.py
+    carry, wrap  see carry.py, wrap.py
+    hoist        quotients and remainders that a loop does not change are computed before it
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from ..terms import Kernel, Term, axis, free_axes
 from .context import BYTES, Ctx, Options, neutral
 from .context import NOT_SUMMED as NOT_SUMMED
 from .fold import const, fold
+from .hoist import hoist
 from .loops import Declare, If, Let, Loop, LoopProgram, Node, Store, expressions, nodes
 from .nests import Nests
 from .prepare import emissions, items
@@ -39,7 +42,8 @@ class Lower(Nests):
         for a in k.outputs:
             if a.name in self.needs_init:
                 first += self.initialise(a.name)
-        lines = prune((*first, *body))
+        lines, moved = hoist(prune((*first, *body)), names.fresh)
+        self.note("hoist", *moved)
         return LoopProgram(
             kernel_name, sizes, tuple(map(self.expr, self.source.where)), inputs, outputs, tuple(self.workspaces), dict(self.buffers), lines,
             {names.of("size", s): v for s, v in self.options.fix.items()},

@@ -9,6 +9,7 @@ from ..terms import I, Kernel, Stage, Term, get, identity, ix, seq, subterms
 from .carry import carry, scan
 from .fold import fold
 from .types import dtype
+from .wrap import wrap, wraps
 
 
 def items(t: Term) -> list[Term]:
@@ -59,6 +60,7 @@ class Prepare:
         self.types = types_of(kernel)
         self.stages: list[Stage] = list(kernel.stages)
         self.notes: list[str] = []
+        self.axes = {str(u.args[0]) for u in subterms(kernel.body) if u.op in ("for", "axis")} | {a for a, _ in kernel.defs}
 
     def run(self) -> Kernel:
         body = self.statement(self.k.body)
@@ -68,6 +70,13 @@ class Prepare:
         n = 0
         while f"{base}{n}" in self.types:
             n += 1
+        return f"{base}{n}"
+
+    def fresh_axis(self, base: str) -> str:
+        n = 0
+        while f"{base}{n}" in self.axes:
+            n += 1
+        self.axes.add(f"{base}{n}")
         return f"{base}{n}"
 
     def statement(self, t: Term) -> Term:
@@ -80,8 +89,11 @@ class Prepare:
                 self.types[name] = self.types[target]
                 out, stage = carry(t, name, self.types[target], self.statement)
                 self.stages.append(stage)
-                self.notes.append(f"{target}: running sum {name} over {t.args[0]}")
+                self.notes.append(f"carry: {target}: running sum {name} over {t.args[0]}")
                 return out
+            case "for" if wraps(self.k, t):
+                self.notes.append(f"wrap: {t.args[0]}: cut where an index modulo {t.args[1]} wraps round")
+                return seq(*[self.statement(s) for s in wrap(t, self.fresh_axis)])
             case "for" | "new":
                 return Term(t.op, *t.args[:-1], self.statement(t.args[-1]))  # type: ignore[arg-type]
             case "guard":
@@ -142,6 +154,6 @@ class Prepare:
 
 
 def prepare(kernel: Kernel, fixed: Mapping[str, int]) -> tuple[Kernel, list[str]]:
-    """The kernel, and one line per scan that is carried."""
+    """The kernel, and one note, `rule: text`, per scan carried and loop cut."""
     p = Prepare(fix_sizes(kernel, fixed))
     return p.run(), p.notes

@@ -40,10 +40,15 @@ def uneven(body: tuple[Node, ...], axes: frozenset[str]) -> bool:
     return False
 
 
+def _size(nest: tuple[int, list[Term], bool]) -> tuple[int, int]:
+    """Depth, then how many extents have no constant bound."""
+    return nest[0], sum(bounded(f)[0] is None for f in nest[1])
+
+
 def _deepest(n: Node, middle: dict[str, Term]) -> tuple[int, list[Term], bool]:
     """(depth, extents of its loops, whether one is a core loop) of the deepest nest in a node."""
     if isinstance(n, If):
-        return max((_deepest(k, middle) for k in n.then), key=lambda p: p[0], default=(0, [], False))
+        return max((_deepest(k, middle) for k in n.then), key=_size, default=(0, [], False))
     if not isinstance(n, Loop):
         return 0, [], False
     extent = fold(substitute(n.extent, middle))
@@ -52,6 +57,6 @@ def _deepest(n: Node, middle: dict[str, Term]) -> tuple[int, list[Term], bool]:
         if isinstance(let, Let):
             inner[let.name] = fold(substitute(let.value, inner))
     kids = [_deepest(k, inner) for k in n.body]
-    depth, factors, core = max(kids, key=lambda p: p[0], default=(0, [], False))
+    depth, factors, core = max(kids, key=_size, default=(0, [], False))
     known = [] if free_axes(extent) else [extent]
     return depth + 1, [*known, *factors], core or n.kind == "core" or any(k[2] for k in kids)

@@ -202,9 +202,11 @@ def _access(kernel: Kernel, t: Term, stages: dict, axes: tuple[str, ...]) -> Acc
 
 
 def _unit_in(e: Term, axis: str) -> bool:
-    """Does e move by one when the axis does?"""
+    """Does e move by one when the axis does? A remainder does, but where it wraps round."""
     if e.op == "axis":
         return e.args[0] == axis
+    if e.op == "mod":
+        return _unit_in(e.kids()[0], axis) and axis not in free_axes(e.kids()[1])
     if e.op in ("add", "sub"):
         a, b = e.kids()
         return (_unit_in(a, axis) and axis not in free_axes(b)) or (e.op == "add" and _unit_in(b, axis) and axis not in free_axes(a))
