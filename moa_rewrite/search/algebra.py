@@ -172,6 +172,13 @@ class Saturation:
             for row in fz.functions["M_" + op].rows:
                 rows.setdefault(row.output, []).append((op, row.inputs))
         memo: dict[Any, list[Term]] = {}
+        ranks: dict[Term, tuple[float, str]] = {}
+
+        def rank(t: Term) -> tuple[float, str]:
+            if t not in ranks:
+                ranks[t] = (work(t, points), repr(t))
+            return ranks[t]
+
         for _ in range(12):  # bottom up until nothing changes: classes may be cyclic
             changed = False
             for cls, nodes in rows.items():
@@ -183,7 +190,7 @@ class Saturation:
                     for args in product(*options):
                         t = Term("ix") if op == "nil" else Term("ix", args[0], *args[1].args) if op == "cons" else Term(op, *args)
                         found[t] = None
-                best = sorted(found, key=lambda t: (work(t, points), len(repr(t)), repr(t)))[: keep if len(found) > 1 else None]
+                best = list(found) if len(found) == 1 else sorted(found, key=rank)[:keep]
                 if best != memo.get(cls, []):
                     memo[cls] = best
                     changed = True

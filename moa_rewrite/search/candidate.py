@@ -70,7 +70,8 @@ def explore(form: Form, rules: RuleSet, model: Any, sizes: dict[str, int], nodes
     found = []
     for tiles in assignments(space, model, known):
         cost = kind(space.problem, model, loop_axes(space, tiles))
-        for e in Extractor(space, cost).root():
+        wide = 4 if len(space.problem.leaves) <= 6 else 3  # fewer entries per class where there are many classes
+        for e in Extractor(space, cost, keep=wide, pairs=wide + 2).root():
             found.append(Candidate(cost.seconds(e, outer(space), outer(space))[0], e, cost, space, tiles, form))
     found.sort(key=lambda c: c.seconds)
     return varied(found, 12)

@@ -31,7 +31,7 @@ class Options:
     """``top``: DNFs and plans kept; ``timeout`` seconds before giving up; ``nodes``: e-nodes of one graph; ``target`` the language of the kernel."""
 
     top: int = 4
-    timeout: float = 60.0
+    timeout: float = 300.0
     seed: int = 0
     fix: dict[str, int] = field(default_factory=dict)
     target: str = "c"
@@ -132,7 +132,7 @@ class _Search:
     def pack(self) -> None:
         """Copies of inputs in another layout, one at a time, kept while they pay."""
         best = min(self.pool, key=lambda c: c.rank)
-        for _ in range(2):
+        for _ in range(2 if len(best.space.problem.leaves) <= 6 else 1):  # pairs of copies in small programs only
             for read in packs(best.form.kernel):
                 if read not in best.form.packed:
                     self.explore(replace(best.form, packed=(*best.form.packed, read), label=f"{best.form.label}; {read.args[0]} packed"), 3)
