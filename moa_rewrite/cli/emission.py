@@ -1,11 +1,10 @@
-"""From a placed kernel to the files of a target, with what builds them, and the check that a compiler accepts them."""
+"""From a placed kernel to the files of a target, with what builds them, and the build itself."""
 
 from __future__ import annotations
 
 import re
 import subprocess
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,13 +126,17 @@ def version(target: str) -> str:
     return f"{compiler} {found[1]}" if found else compiler
 
 
-def compiles(e: Emitted) -> bool:
-    """Whether a compiler was there to accept the text. MoaError (a fault) when it refuses."""
+def built(e: Emitted, folder: Path) -> Path | None:
+    """What a compiler makes of the text in a folder, to be called on this computer where it is C or Fortran; None if no compiler is there.
+    MoaError (a fault) when it refuses."""
     if version(e.target) == COMPILER[e.target]:
-        return False
-    with tempfile.TemporaryDirectory() as folder:
-        build(e.target, e.files, e.source, Path(folder), e.flags)
-    return True
+        return None
+    return build(e.target, e.files, e.source, folder, here(e.flags))
+
+
+def here(flags: Sequence[str]) -> tuple[str, ...]:
+    """Flags for another machine, changed to those for this computer."""
+    return tuple("-march=native" if f.startswith("-march=") else f for f in flags)
 
 
 def build(target: str, contents: Mapping[str, bytes], source: str, folder: Path, flags: tuple[str, ...]) -> Path:

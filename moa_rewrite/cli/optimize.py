@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def arguments(p: argparse.ArgumentParser) -> None:
     p.add_argument("file", metavar="FILE", help="a program (.moa)")
-    pipeline.arguments(p, "output-dir", "stem", "json")
+    pipeline.arguments(p, "output-dir", "stem", "no-trial", "json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     j = pipeline.job(args)
     folder = Path(args.output_dir) if args.output_dir else Path("out") / f"{j.kernel.name}-{j.machine.name}"
     files.must_be_writable(folder)
-    done = pipeline.certified(j, pipeline.search(j, args), args.stem, pipeline.Progress(args))
+    done = pipeline.certified(j, pipeline.search(j, args), args.stem, pipeline.Progress(args), None if args.no_trial else args.seed)
     done.bundle.write(folder)
     if args.json:
         print(json.dumps(summary(done, folder), indent=1))
@@ -50,10 +50,22 @@ def report(o: pipeline.Outcome, folder: Path, verbose: int) -> str:
             r.kernel, j.machine.name, j.target, j.sizes, chosen.predicted_s, binds(chosen.terms), chosen.moved, Counter(p.kind for p in o.proved), o.prove_s,
             len(r.steps), rejected(r), searched(r),
             f"{folder}: {', '.join(sorted(o.bundle.contents))}", notes,
-            [expression(w) for w in r.kernel.where if w not in j.kernel.where],
+            [expression(w) for w in r.kernel.where if w not in j.kernel.where], trials(o.tried),
         )
     )  # fmt: skip
     return text if not verbose else f"{text}\n\n{growth(r)}"
+
+
+def trials(tried: list[dict[str, int]] | None) -> str:
+    """At how many sizes the emitted text was called, and the largest value of each."""
+    from ..report.units import count
+
+    if tried is None:
+        return ""
+    if not tried:
+        return "not at all: no compiler, or no sizes small enough"
+    most = ", ".join(f"{n} = {max(at[n] for at in tried)}" for n in tried[0])
+    return f"{count(len(tried), 'size')} up to {most}: all values within their bounds" if most else "all values within their bounds"
 
 
 def binds(terms: dict[str, float]) -> str:
@@ -106,7 +118,7 @@ def summary(o: pipeline.Outcome, folder: Path) -> dict[str, Any]:
     return {
         "kernel": j.kernel.name, "machine": j.machine.name, "target": j.target, "sizes": j.sizes, "fixed": j.fix, "directory": str(folder),
         "narrowed": [show(w) for w in r.kernel.where if w not in j.kernel.where],
-        "files": sorted(o.bundle.contents), "compiled": o.compiled, "steps": len(r.steps), "proved": dict(Counter(p.kind for p in o.proved)),
+        "files": sorted(o.bundle.contents), "compiled": o.compiled, "tried": o.tried, "steps": len(r.steps), "proved": dict(Counter(p.kind for p in o.proved)),
         "plans": [
             {"rank": p.rank, "chosen": p.chosen, "label": p.label,
              "summary": p.summary, "predicted_s": p.predicted_s, "seconds": p.terms, "bytes": p.moved, "tiles": p.tiles,

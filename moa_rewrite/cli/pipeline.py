@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,6 +114,7 @@ class Outcome:
     emitted: emission.Emitted
     bundle: bundle.Bundle
     compiled: bool
+    tried: list[dict[str, int]] | None  # sizes that the emitted text was called at; None if that was not asked for
 
 
 def limits(j: Job) -> Any:
@@ -133,10 +135,11 @@ def compare(kernel: Kernel, result: Result) -> None:
         raise MoaError(654, f"refuted: the form derived for {kernel.name} computes something else", notes=notes, witness=witness, hint=hint, exit_code=REFUTED)
 
 
-def certified(j: Job, result: Result, stem: str | None = None, progress: Progress | None = None) -> Outcome:
-    """Prove what a plan must meet, write its text, let a compiler read it, and put it in a bundle with its certificate. Nothing is written to disk.
+def certified(j: Job, result: Result, stem: str | None = None, progress: Progress | None = None, trial_seed: int | None = None) -> Outcome:
+    """Prove what a plan must meet, write its text, let a compiler read it, call it on random inputs (from ``trial_seed``, if given), and put it in a
+    bundle with its certificate. Nothing is written to disk.
 
-    MoaError with exit code 2 if an obligation is refuted, 3 if one stays undecided."""
+    MoaError with exit code 2 if an obligation is refuted, 3 if one stays undecided, 4 if the text does not compute what its program says."""
     from ..proof.certificate import dump, to_json
     from ..proof.certify import certify, discharge
     from ..proof.checker import replay
@@ -152,9 +155,17 @@ def certified(j: Job, result: Result, stem: str | None = None, progress: Progres
     compare(j.kernel, result)
     say("writing and compiling")
     e = emission.emit(result.kernel, j.target, stem or j.kernel.name, j.fix, j.machine)
-    compiled = emission.compiles(e)
+    about = bundle.manifest(e, j.machine.name, j.sizes, Path(j.file).name)
+    tried = None
+    with tempfile.TemporaryDirectory() as folder:
+        built = emission.built(e, Path(folder))
+        if trial_seed is not None:
+            from . import trial
+
+            say("trying")
+            tried = trial.attempt(e, about, built, result.kernel, end.dnf, trial_seed, Path(folder))
     say("certifying")
-    files = bundle.described(e.files, bundle.manifest(e, j.machine.name, j.sizes, Path(j.file).name))
+    files = bundle.described(e.files, about)
     c = certify(
         j.kernel, result.steps, j.rules, limits(j), file=Path(j.file).name, text=j.text, machine=j.machine.name, compiler=e.compiler, flags=e.flags,
         files=files, error_model=ERROR_MODEL, proved=proved,
@@ -162,4 +173,4 @@ def certified(j: Job, result: Result, stem: str | None = None, progress: Progres
     made = bundle.Bundle({**files, bundle.CERTIFICATE: dump(to_json(c)).encode()})
     if progress:
         progress.done()
-    return Outcome(j, result, proved, prove_s, e, made, compiled)
+    return Outcome(j, result, proved, prove_s, e, made, built is not None, tried)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import tempfile
 from collections.abc import Mapping
@@ -18,10 +17,8 @@ from . import bundle, check, options, pipeline, sizes
 
 if TYPE_CHECKING:
     from ..terms import Kernel
-    from .trial import Arrays, Ran
+    from .trial import Arrays
 
-ALL = 2**26  # compare every row when the product of all sizes is at most this
-ROWS = 64  # otherwise about so many
 MOST = 2**10  # largest size that nobody asked for: a kernel may take the cube of it
 EMULATED = 2**21  # product of all sizes by default when CUDA is emulated
 
@@ -34,6 +31,7 @@ def arguments(p: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from .. import rules
     from . import trial
 
     j, b = None, None
@@ -60,7 +58,10 @@ def run(args: argparse.Namespace) -> int:
             ran = trial.native(b.contents, about, kernel, at, arrays, Path(folder), threads, args.repeat)
     for name, path in outputs:
         save(path, ran.outputs[name])
-    found = compare(kernel, arrays, at, ran)
+    normal, _ = rules.psi_normalise(kernel, rules.load())
+    compared = trial.compare(trial.wanted(normal, arrays, at), ran.outputs)
+    found = [{"name": c.name, "ok": c.verdict.ok, "error": c.verdict.error, "bound": c.verdict.bound, "cells": c.cells, "of": c.of, "text": c.verdict.text}
+             for c in compared]  # fmt: skip
     ok = all(v["ok"] for v in found)
     result = {"kernel": kernel.name, "machine": about["machine"], "target": about["target"], "sizes": at, "ok": ok, "outputs": found, "threads": ran.threads,
               "median_s": ran.times.median if ran.times else None, "best_s": ran.times.best if ran.times else None,
@@ -91,24 +92,6 @@ def sizes_of_run(kernel: Kernel, args: argparse.Namespace, target: str, fixed: M
             raise MoaError(758, f"size {name} is {known[name]} ({place[name]}) and {value} ({where})", file="moarw")
         place.setdefault(name, where)
     return sizes.complete(kernel, known, EMULATED if target == "cuda" else sizes.POINTS, MOST)
-
-
-def compare(kernel: Kernel, arrays: Arrays, at: Mapping[str, int], ran: Ran) -> list[dict[str, Any]]:
-    """Each output against the reference interpreter, on all rows or, for large sizes, a sample of them."""
-    import numpy as np
-
-    from .. import rules
-    from ..build import verify
-    from ..semantics import reference
-
-    normal, _ = rules.psi_normalise(kernel, rules.load())
-    sample = None if math.prod(at.values()) <= ALL else ROWS
-    out = []
-    for name, wanted in reference(normal, arrays, at, sample).items():
-        got = ran.outputs[name] if wanted.points is None else ran.outputs[name][np.ix_(*wanted.points)]
-        v = verify(got, wanted.value, wanted.bound)
-        out.append({"name": name, "ok": v.ok, "error": v.error, "bound": v.bound, "cells": int(got.size), "of": int(ran.outputs[name].size), "text": v.text})
-    return out
 
 
 def save(path: str, value: Any) -> None:

@@ -1,25 +1,33 @@
-"""One run of a kernel: its inputs, the call, and what it took."""
+"""Runs of a kernel: inputs, the call, what it took, and the comparison with the reference interpreter."""
 
 from __future__ import annotations
 
+import math
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..errors import REFUTED, MoaError
-from ..semantics.env import shape_of
+from ..errors import FAULT, REFUTED, MoaError
+from ..semantics import reference
+from ..semantics.env import SemanticsError, shape_of
 from ..terms import Array, Kernel
-from . import emission
+from . import emission, tiles
 
 if TYPE_CHECKING:
-    from ..build import Times
+    from ..build import Times, Verdict
+    from ..semantics.reference import Reference
 
 NUMPY: dict[str, Any] = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64, "bool": np.bool_}
 Arrays = dict[str, np.ndarray]
+ALL = 2**26  # compare every row when the product of all sizes is at most this
+ROWS = 64  # otherwise about so many
+WORK = {"c": 2**23, "fortran": 2**23, "cuda": 2**18}  # product of all sizes of one try, at most
+PATIENCE = 60.0  # seconds until a try counts as endless
 
 
 def read_arrays(pairs: list[str], kernel: Kernel) -> Arrays:
@@ -105,7 +113,7 @@ def native(contents: Mapping[str, bytes], manifest: Mapping[str, Any], kernel: K
     """Compile C or Fortran for this computer, call it, and measure."""
     from ..build import load, measure, peak_growth
 
-    flags = tuple("-march=native" if f.startswith("-march=") else f for f in manifest["flags"])
+    flags = emission.here(manifest["flags"])
     os.environ["OMP_NUM_THREADS"] = str(threads)  # read when the OpenMP library is loaded, which is below
     loaded = load(emission.build(manifest["target"], contents, manifest["source"], folder, flags), kernel, manifest["entry"]["symbol"])
     ready = {n: np.require(a, requirements=["C", "A"]) for n, a in arrays.items()}
@@ -133,3 +141,66 @@ def emulated(contents: Mapping[str, bytes], manifest: Mapping[str, Any], kernel:
         raise MoaError(761, "the emulated kernel misbehaves", file="moarw", notes=[*result.messages[:8], f"{result.faults}"], exit_code=REFUTED)
     grids = ", ".join(f"{n.kernel} {n.grid} x {n.block} threads" for n in result.launches)
     return Ran(dict(zip([o.name for o in kernel.outputs], result.outputs, strict=True)), None, None, 1, f"emulated on the CPU, no GPU time: {grids}")
+
+
+class Compared(NamedTuple):
+    """One output: ``cells`` of ``of`` were compared."""
+
+    name: str
+    verdict: Verdict
+    cells: int
+    of: int
+
+
+def wanted(normal: Kernel, arrays: Arrays, sizes: Mapping[str, int]) -> dict[str, Reference]:
+    """What the outputs of a kernel in normal form must be: all rows or, for large sizes, a sample of them."""
+    return reference(normal, arrays, sizes, None if math.prod(sizes.values()) <= ALL else ROWS)
+
+
+def compare(right: Mapping[str, Reference], outputs: Arrays) -> list[Compared]:
+    """Each output against the reference."""
+    from ..build import verify
+
+    out = []
+    for name, w in right.items():
+        got = outputs[name] if w.points is None else outputs[name][np.ix_(*w.points)]
+        out.append(Compared(name, verify(got, w.value, w.bound), got.size, outputs[name].size))
+    return out
+
+
+def attempt(
+    e: emission.Emitted, manifest: Mapping[str, Any], built: Path | None, placed: Kernel, normal: Kernel, seed: int, folder: Path
+) -> list[dict[str, int]]:
+    """Call what was emitted on random inputs at sizes that fill and cut every tile of the placed kernel, and compare with its normal form; CUDA runs
+    in the emulator. Returns the sizes; none without a compiler to call it with. MoaError 655 (a fault) if a value lies outside its bound, or a call fails."""
+    if not shutil.which("g++") if e.target == "cuda" else built is None:
+        return []
+    found, right = [], []
+    for at in tiles.trial_sizes(placed, manifest["sizes"]["fixed"], WORK[e.target]):
+        arrays = random_arrays(normal, at, {}, seed)
+        try:
+            right.append(wanted(normal, arrays, at))
+        except SemanticsError:  # the program has no meaning on these inputs, such as an index out of range
+            continue
+        found.append((at, arrays))
+    for (at, _), r, got in zip(found, right, _called(e, manifest, built, placed, found, folder), strict=False):
+        bad = got if isinstance(got, str) else next((f"{c.name}: {c.verdict.text}" for c in compare(r, got) if not c.verdict.ok), "")
+        if bad:
+            where = f"at {', '.join(f'{n} = {v}' for n, v in at.items())}, " if at else ""
+            raise MoaError(
+                655, f"the {e.target} emitted for {placed.name} computes something else than its program; nothing is written",
+                witness=f"{where}random inputs (seed {seed}): {bad}",
+                hint="a fault of moarw or of the compiler, please report it; meanwhile another --target or --without RULE", exit_code=FAULT,
+            )  # fmt: skip
+    return [at for at, _ in found]
+
+
+def _called(
+    e: emission.Emitted, manifest: Mapping[str, Any], built: Path | None, placed: Kernel, calls: list[tuple[dict[str, int], Arrays]], folder: Path
+) -> list[Arrays | str]:
+    """Outputs, or what went wrong."""
+    if built is not None and e.target != "cuda":
+        from ..build.apart import call_apart
+
+        return call_apart(built, placed, manifest["entry"]["symbol"], calls, len(os.sched_getaffinity(0)), PATIENCE, folder)
+    return [emulated(e.files, manifest, placed, at, arrays, folder).outputs for at, arrays in calls]

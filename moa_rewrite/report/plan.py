@@ -40,6 +40,7 @@ class Report:
     written: str = ""
     notes: Sequence[str] = field(default_factory=tuple)
     narrowed: Sequence[str] = ()  # conditions on sizes that the plan adds to the program's
+    tried: str = ""  # where the emitted text was called
 
 
 def text(r: Report) -> str:
@@ -54,6 +55,7 @@ def text(r: Report) -> str:
             ("traffic", "   ".join(f"{level} {units.size(b)}" for level, b in r.traffic.items())),
             ("time", f"{units.seconds(r.predicted_s)} predicted, {r.binds}" if r.binds else f"{units.seconds(r.predicted_s)} predicted"),
             ("proved", paint(proofs(r.proved, r.prove_s), "green")),
+            ("tried", r.tried),
             ("derived", f"{units.count(r.steps, 'step')}, every one a named rule (moarw explain)"),
             ("rejected", rejected(r.rejected)),
             ("search", r.search),

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from ..terms import Array, Kernel, Term
+from ..terms import Kernel
 from .env import Env, SemanticsError, integer, shape_of
 from .statements import run
 
@@ -24,20 +24,17 @@ def small_sizes(kernel: Kernel, count: int) -> Iterator[dict[str, int]]:
     found = 0
     for values in itertools.product((3, 2, 4, 1, 5), repeat=len(kernel.sizes)):
         sizes = dict(zip(kernel.sizes, values, strict=True))
-        env = Env(sizes, {})
-        if math.prod(values) <= POINTS and all(_holds(w, env) for w in kernel.where) and all(_shaped(a, sizes) for a in (*kernel.inputs, *kernel.outputs)):
+        if math.prod(values) <= POINTS and admits(kernel, sizes):
             yield sizes
             found += 1
             if found == count:
                 return
 
 
-def _holds(w: Term, env: Env) -> bool:
-    return bool(integer(w, env))
-
-
-def _shaped(a: Array, sizes: dict[str, int]) -> bool:
-    return all(n >= 0 for n in shape_of(a, sizes))
+def admits(kernel: Kernel, sizes: Mapping[str, int]) -> bool:
+    """Whether sizes meet the kernel's ``where`` and leave every array an extent of at least 0."""
+    env = Env(sizes, {})
+    return all(integer(w, env) for w in kernel.where) and all(n >= 0 for a in (*kernel.inputs, *kernel.outputs) for n in shape_of(a, sizes))
 
 
 def disagreement(source: Kernel, form: Kernel, count: int = 2) -> str | None:
@@ -68,4 +65,4 @@ def _data(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.nd
     return rng.integers(0, 2 if dtype == "bool" else 10, shape)
 
 
-__all__ = ["disagreement", "small_sizes"]
+__all__ = ["admits", "disagreement", "small_sizes"]
