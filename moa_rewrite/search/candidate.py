@@ -22,12 +22,13 @@ DEPTH = 8  # loops around a leaf, tiles included
 
 @dataclass(frozen=True)
 class Form:
-    """A DNF, the steps from the source to it, and the reads of inputs that are copied first."""
+    """A DNF, the steps from the source to it, the reads of inputs that are copied first, and whether costly scalars are shared between nests."""
 
     kernel: Kernel
     steps: tuple[Step, ...]
     label: str
     packed: tuple[Term, ...] = ()
+    shared: bool = False  # costly scalars of several nests are stored
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Candidate:
 
     @property
     def rank(self) -> float:
-        """Seconds, with a charge for every size that storage grows with: on a GPU each limits the sizes that can be served."""
+        """Seconds, with a charge for every size that storage grows with: memory is not free, and on a GPU each limits the sizes that can be served."""
         return self.seconds * (1.0 + len(self.growth) * (0.2 if isinstance(self.cost, GpuCost) else 0.02))
 
     @property
@@ -63,7 +64,9 @@ def outer(space: Space) -> float:
 
 def explore(form: Form, rules: RuleSet, model: Any, sizes: dict[str, int], nodes: int, known: list[dict[str, int]]) -> list[Candidate]:
     """Candidates of one form, cheapest first, under all starting tile sizes or, if given, those that served another form well."""
-    onf, steps = materialise(form.kernel, rules, True, form.packed, extent_points(form.kernel, sizes))
+    onf, steps = materialise(form.kernel, rules, form.shared, form.packed, extent_points(form.kernel, sizes))
+    if form.shared and onf == materialise(form.kernel, rules, False, form.packed, extent_points(form.kernel, sizes))[0]:
+        return []  # nothing to share
     space = saturate(build(onf, sizes), rules, model, DEPTH, nodes)
     space.origin = steps
     kind = GpuCost if isinstance(model, GpuModel) else Cost

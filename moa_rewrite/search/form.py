@@ -15,6 +15,7 @@ from ..terms import I, Kernel, Path, Term, at, free_axes, positions, show
 from ..terms.axes import alpha_normal
 
 _LETTERS = "ijklpqrstuvw"
+TRANSCENDENTAL = frozenset(["exp", "log", "pow", "sin", "cos", "tanh", "erf"])
 COSTLY = frozenset(["exp", "log", "div", "sqrt", "pow", "sin", "cos", "tanh", "erf", "idiv", "mod"])
 
 
@@ -118,9 +119,10 @@ def _apply(kernel: Kernel, rules: RuleSet, rule: str, path: Path, steps: list[St
 
 
 def materialise(
-    kernel: Kernel, rules: RuleSet, hoist: bool = True, packed: tuple[Term, ...] = (), points: dict[str, float] | None = None
+    kernel: Kernel, rules: RuleSet, share: bool = False, packed: tuple[Term, ...] = (), points: dict[str, float] | None = None
 ) -> tuple[Kernel, list[Step]]:
-    """Stages for every inner reduction, for costly scalars that depend on few axes, and for copies of the reads ``packed``; then loops for reductions."""
+    """Stages for every inner reduction, for costly scalars that depend on few axes, if ``share`` for costly scalars that several nests compute, and
+    for copies of the reads ``packed``; then loops for reductions."""
     steps: list[Step] = []
     order = _axis_order(kernel)
     inline: set[Term] = set()  # what cannot be stored (an extent that varies) stays where it is
@@ -135,8 +137,10 @@ def materialise(
 
     while (e := _next_stage(kernel, inline)) is not None:
         store(e, "S")
-    while hoist and (e := _next_hoist(kernel, points or {}, inline)) is not None:
+    while (e := _next_hoist(kernel, points or {}, inline)) is not None:
         store(e, "P")
+    while share and (e := _next_shared(kernel, inline)) is not None:
+        store(e, "E")
     for read in packed:
         store(read, f"{read.args[0]}p")
     done = False
@@ -166,6 +170,18 @@ def _next_hoist(kernel: Kernel, points: dict[str, float], inline: set[Term]) -> 
         found = _costly(e, frozenset(around), points, e is leaf.args[3], inline)
         if found is not None:
             return found
+    return None
+
+
+def _next_shared(kernel: Kernel, inline: set[Term]) -> Term | None:
+    """A transcendental scalar that stands in the leaves of two or more nests."""
+    seen: set[Term] = set()
+    for _, _, _, leaf in nests(kernel.body):
+        e: Term = leaf.args[3]  # type: ignore[assignment]
+        here = {u for _, u in positions(e) if u.op in TRANSCENDENTAL and u not in inline and u is not e and free_axes(u)}
+        for u in sorted(here & seen, key=show):
+            return u
+        seen |= here
     return None
 
 

@@ -93,6 +93,7 @@ class _Search:
         self.done("normal form")
         for form in self.forms(dnf, (*psi, *alpha)):
             self.explore(form, 4)
+            self.explore(replace(form, shared=True, label=f"{form.label}; shared"), 4)
         if not self.gpu:
             self.pack()
         several = self.distinct()
