@@ -66,7 +66,7 @@ def test_the_plan_fits_a_screen(made: Path, tmp_path: Path, capsys: Capture) -> 
     lines = out.splitlines()
     assert len(lines) <= 60
     labels = [line.split()[0] for line in lines if line[:1].strip()]
-    assert [x for x in labels if x != "stages"] == ["kernel", "plan", "traffic", "time", "proved", "derived", "rejected", "search", "written"]
+    assert [x for x in labels if x != "stages"] == ["kernel", "plan", "traffic", "time", "proved", "tried", "derived", "rejected", "search", "written"]
     assert "judged at n = 500, m = " in lines[0]
     assert "y[i] += A[i, " in out and "obligations for all sizes" in out
 
