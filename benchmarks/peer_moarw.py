@@ -36,8 +36,9 @@ def make(case: Case, arrays: dict[str, np.ndarray], peer: str, threads: int, fol
         raise Cannot("no size to fix")
     fix = {s: case.sizes[s] for s in case.fixed} if peer == "moarw-fixed" else {}
     kernel = lang.elaborate(lang.load_file(ROOT / "examples" / f"{case.file}.moa"), case.kernel)
-    stem = peer.replace("moarw", "ours")  # moarw.h is the name of the runtime header
-    made, about = folder / f"{peer}.json", {}
+    # a plan is for the cores its worker may use; moarw.h is the name of the runtime header
+    stem = f"{peer.replace('moarw', 'ours')}{threads}"
+    made, about = folder / f"{stem}.json", {}
     if not made.exists():
         host = machine.detect()
         start = time.perf_counter()
