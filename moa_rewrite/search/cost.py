@@ -140,9 +140,8 @@ class Cost:
         if b is not None:
             leaf = self.p.leaves[b.leaf]
             lanes = self._lanes(leaf)
-            if leaf.scan:
-                pass  # its loops run in sequence inside
-            elif not b.simd and not b.unroll and ax.trips >= lanes / 2 and (ax.const is None or ax.const % lanes == 0):
+            # the loops inside a scan run in sequence, so none around it is a lane or unrolled
+            if not leaf.scan and not b.simd and not b.unroll and ax.trips >= lanes / 2 and (ax.const is None or ax.const % lanes == 0):
                 out.append(self._simd(axis, ax, e, b, leaf))
             # reduction loops stay loops (the printer unrolls them); unrolled key axes multiply the independent sums
             if not leaf.scan and ax.const is not None and ax.root in leaf.key and b.count * ax.const <= 16:
@@ -151,7 +150,7 @@ class Cost:
                 if nb.count * vectors <= self.m.registers - SPARE:
                     out.append(self._around(axis, ax, replace(e, block=nb), "unroll", e.cycles))
         closed, per = self._close(e, ax.root, ax.trips)
-        out.append(self._around(axis, ax, closed, "seq", per * ax.trips + LOOP * ax.trips + closed.cycles * 0))
+        out.append(self._around(axis, ax, closed, "seq", (per + LOOP) * ax.trips))
         return [self._priced(x) for x in out]
 
     def seq(self, a: Entry, b: Entry) -> Entry | None:
