@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_cli_commands import Capture, moarw
+from test_examples import LONG, kernels
 
 from moa_rewrite import lang, rules
 from moa_rewrite.build import compile_c
@@ -218,7 +219,7 @@ def test_calls_apart(tmp_path: Path, need) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["c", "fortran"])
-@pytest.mark.parametrize(("file", "name"), [(p.stem, k) for p in sorted(EXAMPLES.glob("*.moa")) for k in lang.load_file(p).kernels])
+@pytest.mark.parametrize(("file", "name"), [k for k in kernels() if k[0] not in LONG])
 def test_all_examples(file: str, name: str, target: str, tmp_path: Path, capsys: Capture, need) -> None:
     need("gcc")
     need("gfortran")
