@@ -15,7 +15,7 @@ class Case:
     """``file`` and ``kernel`` name the program; ``fixed`` sizes are compiled into a second variant; ``steps`` calls in a row, output to input, are one run.
 
     ``flops`` and ``read``/``written`` (bytes) are the least any form must do: a causal mask counts its pairs once, every array moves once.
-    ``bound`` says what the share is taken of: "f32" or "f64" arithmetic, "copy" or "read" bandwidth.
+    ``bound`` says what the share is taken of: "f32" or "f64" arithmetic, "copy" or "read" bandwidth. ``tags`` select cases beside their names.
     """
 
     name: str
@@ -32,6 +32,8 @@ class Case:
     steps: int = 1
     dtype: str = "float32"
     scalars: dict[str, float] = field(default_factory=dict)
+    below: dict[str, int] = field(default_factory=dict)  # inputs of integers from 0 to less than this
+    tags: tuple[str, ...] = ()
 
     @property
     def group(self) -> str:
@@ -39,7 +41,13 @@ class Case:
 
     def inputs(self) -> Arrays:
         rng = np.random.default_rng(0)
-        return {n: rng.standard_normal(s).astype(self.dtype) for n, s in self.shapes.items()}
+
+        def one(name: str, shape: tuple[int, ...]) -> np.ndarray:
+            if name in self.below:
+                return rng.integers(0, self.below[name], shape).astype(np.int32)
+            return rng.standard_normal(shape).astype(self.dtype)
+
+        return {n: one(n, s) for n, s in self.shapes.items()}
 
 
 def softmax_rows(s: np.ndarray) -> np.ndarray:
@@ -66,17 +74,27 @@ def attention(h: int, n: int, d: int, causal: bool) -> Case:
                 4.0 * h * pairs * d, 12.0 * h * n * d, 4.0 * h * n * d, "f32", ("d", "e"))  # fmt: skip
 
 
-def attention_backward(h: int, n: int, d: int) -> Case:
+def gradients(a: Arrays, causal: bool) -> Arrays:
+    """The output of attention and the gradients for the gradient dO of it."""
+    p = weights(a["Q"], a["K"], causal)
+    g = a["dO"] @ a["V"].swapaxes(-1, -2)
+    s = p * (g - (p * g).sum(-1, keepdims=True)) / np.sqrt(a["Q"].shape[-1])
+    return {"O": p @ a["V"], "dQ": s @ a["K"], "dK": s.swapaxes(-1, -2) @ a["Q"], "dV": p.swapaxes(-1, -2) @ a["dO"]}
+
+
+def attention_backward(h: int, n: int, d: int, causal: bool = False, forward: bool = False) -> Case:
+    """Gradients; with ``forward`` the output as well, by one kernel."""
+
     def reference(a: Arrays) -> Arrays:
-        p = weights(a["Q"], a["K"], False)
-        g = a["dO"] @ a["V"].swapaxes(-1, -2)
-        s = p * (g - (p * g).sum(-1, keepdims=True)) / np.sqrt(d)
-        return {"dQ": s @ a["K"], "dK": s.swapaxes(-1, -2) @ a["Q"], "dV": p.swapaxes(-1, -2) @ a["dO"]}
+        all_ = gradients(a, causal)
+        return all_ if forward else {x: y for x, y in all_.items() if x != "O"}
 
     each = (h, n, d)
-    name = "attention_backward"
+    name = ("attention_train" if forward else "attention_backward") + "_causal" * causal
+    pairs = n * (n + 1) / 2 if causal else n * n
     return Case(f"{name} {h}x{n}x{d}", name, name, {"h": h, "n": n, "m": n, "d": d, "e": d}, {"Q": each, "K": each, "V": each, "dO": each}, reference,
-                10.0 * h * n * n * d, 16.0 * h * n * d, 12.0 * h * n * d, "f32", ("d", "e"))  # fmt: skip
+                (12.0 if forward else 10.0) * h * pairs * d, 16.0 * h * n * d, (16.0 if forward else 12.0) * h * n * d, "f32", ("d", "e"),
+                tags=("training",) * forward)  # fmt: skip
 
 
 def decode(h: int, m: int, d: int) -> Case:
@@ -173,22 +191,89 @@ def outer(n: int, m: int) -> Case:
                 4.0 * (n + m), 4.0 * n * m, "copy")  # fmt: skip
 
 
+# --- programs of other fields, which no part of the search was made for -------------------------------------------------------------------
+UNTUNED = ("untuned",)
+
+
+def pairwise_distances(n: int, m: int, d: int) -> Case:
+    def reference(a: Arrays) -> Arrays:
+        return {"out": np.stack([((p - a["y"]) ** 2).sum(-1) for p in a["x"]])}
+
+    return Case(f"pairwise_distances {n}x{m}x{d}", "pairwise_distances", "pairwise_distances", {"n": n, "m": m, "d": d}, {"x": (n, d), "y": (m, d)}, reference,
+                3.0 * n * m * d, 4.0 * (n + m) * d, 4.0 * n * m, "f32", tags=UNTUNED)  # fmt: skip
+
+
+def kernel_density(n: int, m: int) -> Case:
+    """An exponential counts as ten operations: that is about what a polynomial of its accuracy takes."""
+    width = 0.25
+
+    def reference(a: Arrays) -> Arrays:
+        bells = [np.exp(-0.5 * ((x - a["samples"]) / width) ** 2).mean() for x in a["x"]]
+        return {"out": np.array(bells) / (width * np.sqrt(2 * np.pi))}
+
+    return Case(f"kernel_density {n}x{m}", "kernel_density", "kernel_density", {"n": n, "m": m}, {"x": (n,), "samples": (m,)}, reference,
+                14.0 * n * m, 4.0 * (n + m), 4.0 * n, "f32", scalars={"width": width}, tags=UNTUNED)  # fmt: skip
+
+
+def cross_entropy(n: int, m: int) -> Case:
+    def reference(a: Arrays) -> Arrays:
+        x, top = a["x"], a["x"].max(-1)
+        return {"out": top + np.log(np.exp(x - top[:, None]).sum(-1)) - x[np.arange(n), a["label"].astype(int)]}
+
+    return Case(f"cross_entropy {n}x{m}", "cross_entropy", "cross_entropy", {"n": n, "m": m}, {"x": (n, m), "label": (n,)}, reference,
+                13.0 * n * m, 4.0 * n * m, 4.0 * n, "read", below={"label": m}, tags=UNTUNED)  # fmt: skip
+
+
+def jacobi3d(n: int, m: int, k: int) -> Case:
+    def reference(a: Arrays) -> Arrays:
+        u, i = a["u"], slice(1, -1)
+        around = u[:-2, i, i] + u[2:, i, i] + u[i, :-2, i] + u[i, 2:, i] + u[i, i, :-2] + u[i, i, 2:]
+        return {"out": (around + a["f"][i, i, i]) / 6}
+
+    each = (n, m, k)
+    return Case(f"jacobi3d {n}x{m}x{k}", "jacobi3d", "jacobi3d", {"n": n, "m": m, "k": k}, {"u": each, "f": each}, reference,
+                7.0 * n * m * k, 16.0 * n * m * k, 8.0 * n * m * k, "copy", dtype="float64", tags=UNTUNED)  # fmt: skip
+
+
+def conv1d_stride2(c: int, o: int, n: int, k: int) -> Case:
+    def reference(a: Arrays) -> Arrays:
+        return {"out": sum(a["w"][:, :, j] @ a["x"][:, j : j + 2 * n - 1 : 2] for j in range(k))}
+
+    return Case(f"conv1d_stride2 {c}x{o}x{n}x{k}", "conv1d_stride2", "conv1d_stride2", {"c": c, "o": o, "n": n, "k": k},
+                {"x": (c, 2 * n + k - 2), "w": (o, c, k)}, reference,
+                2.0 * c * o * n * k, 4.0 * c * (2 * n + k + o * k), 4.0 * o * n, "f32", ("k",), tags=UNTUNED)  # fmt: skip
+
+
+def mahalanobis(n: int, d: int) -> Case:
+    def reference(a: Arrays) -> Arrays:
+        t = a["x"] - a["mean"]
+        return {"out": ((t @ a["P"].T) * t).sum(-1)}
+
+    return Case(f"mahalanobis {n}x{d}", "mahalanobis", "mahalanobis", {"n": n, "d": d}, {"x": (n, d), "mean": (d,), "P": (d, d)}, reference,
+                2.0 * n * d * d, 4.0 * n * d, 4.0 * n, "f32", ("d",), tags=UNTUNED)  # fmt: skip
+
+
 HEADS = ((8, 512, 64), (8, 1024, 64), (4, 2048, 64), (1, 4096, 128))
 
 REGULAR = [
     *(attention(*s, causal) for causal in (False, True) for s in HEADS),
-    *(attention_backward(*s) for s in HEADS),
+    *(attention_backward(*s, causal, forward) for forward in (False, True) for causal in (False, True) for s in HEADS),
     decode(32, 4096, 128), rmsnorm(4096, 4096), softmax(4096, 4096), gated_mlp(128, 1024, 2816), gated_mlp(512, 1024, 2816),
     *(matmul(n, n, n) for n in (512, 1024, 2048)), *(matmul(n, n, n, dtype="float64") for n in (512, 1024, 2048)),
     matmul(1024, 1024, 1024, "nt"), matmul(1024, 1024, 1024, "tn"), batched_matmul(4096, 16), stencil5(4096, 4096, 1), stencil5(4096, 4096, 10),
     stencil5_drop(4096, 4096), stencil9(4096, 4096), vector("sum", 2**24), vector("dot", 2**24), vector("prefix_sum", 2**24), outer(4096, 4096),
+    pairwise_distances(2000, 2000, 32), kernel_density(4000, 4000), cross_entropy(2000, 8000), jacobi3d(200, 200, 200), conv1d_stride2(64, 128, 1500, 5),
+    mahalanobis(10000, 64),
 ]  # fmt: skip
 
 ODD = [
-    *(attention(*s, causal) for causal in (False, True) for s in ((8, 500, 59), (8, 1000, 80), (4, 2047, 96))),
+    *(attention(8, n, d, causal) for causal in (False, True) for n in (1000, 1023) for d in (59, 80, 96)),
+    *(attention_backward(*s, causal, True) for causal in (False, True) for s in ((8, 1000, 80), (8, 1023, 59))),
     decode(31, 4001, 96), rmsnorm(4001, 4003), softmax(4001, 4003), gated_mlp(127, 1000, 2801), gated_mlp(500, 1000, 2801),
     *(matmul(n, n, n) for n in (1000, 1023)), *(matmul(n, n, n, dtype="float64") for n in (1000, 1023)), batched_matmul(4000, 15), stencil5(4001, 4003, 1),
     stencil5(4001, 4003, 10), stencil9(4001, 4003), vector("sum", 2**24 - 7), vector("dot", 2**24 - 7), vector("prefix_sum", 2**24 - 7), outer(4001, 4003),
+    pairwise_distances(1999, 2003, 31), kernel_density(3989, 4003), cross_entropy(1999, 8009), jacobi3d(199, 197, 201), conv1d_stride2(63, 127, 1499, 7),
+    mahalanobis(9999, 61),
 ]  # fmt: skip
 
 CASES = {c.name: c for c in [*REGULAR, *ODD]}

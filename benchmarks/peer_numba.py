@@ -136,6 +136,72 @@ def batched_matmul(A: Any, B: Any, out: Any) -> None:
                     out[b, i, j] += A[b, i, k] * B[b, k, j]
 
 
+@jit
+def pairwise_distances(x: Any, y: Any, out: Any) -> None:
+    for i in prange(x.shape[0]):
+        for j in range(y.shape[0]):
+            t = np.float32(0)
+            for k in range(x.shape[1]):
+                t += (x[i, k] - y[j, k]) ** 2
+            out[i, j] = t
+
+
+@jit
+def kernel_density(x: Any, samples: Any, width: Any, out: Any) -> None:
+    height = np.float32(1 / (samples.shape[0] * width * np.sqrt(2 * np.pi)))
+    for i in prange(x.shape[0]):
+        total = np.float32(0)
+        for j in range(samples.shape[0]):
+            t = (x[i] - samples[j]) / width
+            total += np.exp(np.float32(-0.5) * t * t)
+        out[i] = height * total
+
+
+@jit
+def cross_entropy(x: Any, label: Any, out: Any) -> None:
+    for i in prange(x.shape[0]):
+        top = inf
+        for j in range(x.shape[1]):
+            top = max(top, x[i, j])
+        total = np.float32(0)
+        for j in range(x.shape[1]):
+            total += np.exp(x[i, j] - top)
+        out[i] = top + np.log(total) - x[i, label[i]]
+
+
+@jit
+def jacobi3d(u: Any, f: Any, out: Any) -> None:
+    for i in prange(1, u.shape[0] - 1):
+        for j in range(1, u.shape[1] - 1):
+            for k in range(1, u.shape[2] - 1):
+                around = u[i - 1, j, k] + u[i + 1, j, k] + u[i, j - 1, k] + u[i, j + 1, k] + u[i, j, k - 1] + u[i, j, k + 1]
+                out[i - 1, j - 1, k - 1] = (around + f[i, j, k]) / 6
+
+
+@jit
+def conv1d_stride2(x: Any, w: Any, out: Any) -> None:
+    for o in prange(w.shape[0]):
+        for i in range(out.shape[1]):
+            t = np.float32(0)
+            for c in range(x.shape[0]):
+                for j in range(w.shape[2]):
+                    t += w[o, c, j] * x[c, 2 * i + j]
+            out[o, i] = t
+
+
+@jit
+def mahalanobis(x: Any, mean: Any, p: Any, out: Any) -> None:
+    for i in prange(x.shape[0]):
+        t = x[i] - mean
+        total = np.float32(0)
+        for j in range(t.shape[0]):
+            s = np.float32(0)
+            for k in range(t.shape[0]):
+                s += p[j, k] * t[k]
+            total += t[j] * s
+        out[i] = total
+
+
 def make(case: Case, a: dict[str, np.ndarray], peer: str, threads: int, folder: Path) -> Run:
     numba.set_num_threads(threads)
     kept: dict[str, np.ndarray] = {}
@@ -187,6 +253,24 @@ def make(case: Case, a: dict[str, np.ndarray], peer: str, threads: int, folder: 
         case "batched_matmul":
             x, y, o = a["A"], a["B"], new(*a["A"].shape[:-1], a["B"].shape[-1])
             call = lambda: batched_matmul(x, y, o)  # noqa: E731
+        case "pairwise_distances":
+            x, y, o = a["x"], a["y"], new(a["x"].shape[0], a["y"].shape[0])
+            call = lambda: pairwise_distances(x, y, o)  # noqa: E731
+        case "kernel_density":
+            x, y, o, width = a["x"], a["samples"], new(*a["x"].shape), np.float32(case.scalars["width"])
+            call = lambda: kernel_density(x, y, width, o)  # noqa: E731
+        case "cross_entropy":
+            x, y, o = a["x"], a["label"], new(a["x"].shape[0])
+            call = lambda: cross_entropy(x, y, o)  # noqa: E731
+        case "jacobi3d":
+            x, y, o = a["u"], a["f"], new(*(n - 2 for n in a["u"].shape))
+            call = lambda: jacobi3d(x, y, o)  # noqa: E731
+        case "conv1d_stride2":
+            x, y, o = a["x"], a["w"], new(a["w"].shape[0], case.sizes["n"])
+            call = lambda: conv1d_stride2(x, y, o)  # noqa: E731
+        case "mahalanobis":
+            x, y, p, o = a["x"], a["mean"], a["P"], new(a["x"].shape[0])
+            call = lambda: mahalanobis(x, y, p, o)  # noqa: E731
         case other:
             raise Cannot(f"{other} is not written for Numba")
     return call, lambda: kept

@@ -36,14 +36,18 @@ def make(case: Case, a: dict[str, np.ndarray], peer: str, threads: int, folder: 
                 np.matmul(s, v, out=o)
 
             out["out"] = o
-        case "attention_backward":
+        case "attention_backward" | "attention_backward_causal" | "attention_train" | "attention_train_causal":
             q, k, v, do = a["Q"], a["K"], a["V"], a["dO"]
             h, n, d = q.shape
             s, g, t = (new(h, n, n) for _ in range(3))
-            out = {x: new(h, n, d) for x in ("dQ", "dK", "dV")}
+            forward, causal = "train" in case.group, "causal" in case.group
+            out = {x: new(h, n, d) for x in (("O", "dQ", "dK", "dV") if forward else ("dQ", "dK", "dV"))}
+            mask = np.triu(np.full((n, n), -np.inf, f32), 1) if causal else None
 
             def call() -> None:
-                weights(q, k, s, None)
+                weights(q, k, s, mask)
+                if forward:
+                    np.matmul(s, v, out=out["O"])
                 np.matmul(do, v.swapaxes(-1, -2), out=g)
                 np.multiply(s, g, out=t)
                 g.__isub__(t.sum(-1, keepdims=True))
@@ -179,6 +183,73 @@ def make(case: Case, a: dict[str, np.ndarray], peer: str, threads: int, folder: 
 
             def call() -> None:
                 np.multiply.outer(x, y, out=o)
+
+            out["out"] = o
+        case "pairwise_distances":  # |x|² + |y|² - 2 x·y: the products go through BLAS; close points lose digits
+            x, y, o = a["x"], a["y"], new(a["x"].shape[0], a["y"].shape[0])
+
+            def call() -> None:
+                np.matmul(x, y.T, out=o)
+                o.__imul__(f32(-2))
+                o.__iadd__(np.einsum("ij,ij->i", x, x)[:, None])
+                o.__iadd__(np.einsum("ij,ij->i", y, y))
+
+            out["out"] = o
+        case "kernel_density":
+            x, y, o, t, width = a["x"], a["samples"], new(*a["x"].shape), new(a["x"].size, a["samples"].size), case.scalars["width"]
+
+            def call() -> None:
+                np.subtract(x[:, None], y, out=t)
+                np.multiply(t, t, out=t)
+                t.__imul__(f32(-0.5 / width**2))
+                np.exp(t, out=t)
+                np.sum(t, axis=1, out=o)
+                o.__imul__(f32(1 / (y.size * width * np.sqrt(2 * np.pi))))
+
+            out["out"] = o
+        case "cross_entropy":
+            x, label, t, o = a["x"], a["label"], new(*a["x"].shape), new(a["x"].shape[0])
+            rows = np.arange(x.shape[0])
+
+            def call() -> None:
+                top = x.max(1)
+                np.subtract(x, top[:, None], out=t)
+                np.exp(t, out=t)
+                np.log(t.sum(1), out=o)
+                o.__iadd__(top)
+                o.__isub__(x[rows, label])
+
+            out["out"] = o
+        case "jacobi3d":
+            u, i = a["u"], slice(1, -1)
+            f, o = a["f"][i, i, i], new(*(n - 2 for n in a["u"].shape))
+
+            def call() -> None:
+                np.add(u[:-2, i, i], u[2:, i, i], out=o)
+                for part in (u[i, :-2, i], u[i, 2:, i], u[i, i, :-2], u[i, i, 2:], f):
+                    o.__iadd__(part)
+                o.__imul__(1 / 6)
+
+            out["out"] = o
+        case "conv1d_stride2":  # the windows copied side by side, then one product
+            x, w = a["x"], a["w"]
+            (c, _), (filters, _, k), n = x.shape, w.shape, case.sizes["n"]
+            t, o = new(c, k, n), new(filters, n)
+            windows = np.lib.stride_tricks.sliding_window_view(x, k, axis=1)[:, ::2].transpose(0, 2, 1)
+
+            def call() -> None:
+                np.copyto(t, windows)
+                np.matmul(w.reshape(filters, c * k), t.reshape(c * k, n), out=o)
+
+            out["out"] = o
+        case "mahalanobis":
+            x, mean, p, o = a["x"], a["mean"], a["P"], new(a["x"].shape[0])
+            s, t = (new(*x.shape) for _ in range(2))
+
+            def call() -> None:
+                np.subtract(x, mean, out=t)
+                np.matmul(t, p, out=s)
+                np.einsum("ij,ij->i", s, t, out=o)
 
             out["out"] = o
         case other:

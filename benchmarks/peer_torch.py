@@ -59,6 +59,26 @@ def formula(case: Case, t: dict[str, Any]) -> Any:
             return lambda x: torch.cumsum(x, 0)
         case "outer":
             return lambda x, y: x[:, None] * y[None]
+        case "pairwise_distances":
+            return lambda x, y: ((x[:, None] - y) ** 2).sum(-1)
+        case "kernel_density":
+            width = case.scalars["width"]
+            height = 1 / (case.sizes["m"] * width * (2 * torch.pi) ** 0.5)
+            return lambda x, samples: height * torch.exp(-0.5 * ((x[:, None] - samples) / width) ** 2).sum(-1)
+        case "cross_entropy":
+            return lambda x, label: F.cross_entropy(x, label.long(), reduction="none")
+        case "jacobi3d":
+            i = slice(1, -1)
+            return lambda u, f: (u[:-2, i, i] + u[2:, i, i] + u[i, :-2, i] + u[i, 2:, i] + u[i, i, :-2] + u[i, i, 2:] + f[i, i, i]) / 6
+        case "conv1d_stride2":
+            return lambda x, w: F.conv1d(x[None], w, stride=2)[0]
+        case "mahalanobis":
+
+            def squared(x: Any, mean: Any, P: Any) -> Any:
+                t = x - mean
+                return (t @ P * t).sum(-1)
+
+            return squared
         case other:
             raise Cannot(f"{other} compiles to the eager operator")
 
@@ -95,27 +115,46 @@ def eager(case: Case, t: dict[str, Any], kept: dict[str, Any]) -> Any:
         case "outer":
             out = torch.empty(t["x"].numel(), t["y"].numel())
             return lambda: torch.outer(t["x"], t["y"], out=out)
+        case "pairwise_distances":  # its own operator, which goes through a product; the broadcast form is torch-compile's
+            return lambda: torch.cdist(t["x"], t["y"], compute_mode="use_mm_for_euclid_dist").square_()
         case _:
             f = formula(case, t)
             inputs = list(t.values())
             return lambda: f(*inputs)
 
 
+def gradients(case: Case, t: dict[str, Any], peer: str, kept: dict[str, Any]) -> Run:
+    """Gradients of SDPA by autograd, or of the plain formula compiled. Of attention_backward the forward pass is not timed."""
+    causal, forward = "causal" in case.group, "train" in case.group
+    q, k, v, do = (t[x][None] for x in ("Q", "K", "V", "dO"))
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    if peer == "torch-compile":
+        mask = torch.triu(torch.full((q.shape[2], k.shape[2]), float("-inf")), 1) if causal else None
+
+        def plain(Q: Any, K: Any, V: Any) -> Any:
+            s = Q @ K.transpose(-1, -2) / Q.shape[-1] ** 0.5
+            return torch.softmax(s if mask is None else s + mask, -1) @ V
+
+        attend = torch.compile(plain, dynamic=False)
+    else:
+        attend = lambda *x: sdpa(*x, is_causal=causal)  # noqa: E731
+    once = None if forward else attend(*leaves)
+
+    def call() -> None:
+        y = attend(*leaves) if once is None else once
+        if forward:
+            kept["O"] = y.detach()
+        kept.update(zip(("dQ", "dK", "dV"), torch.autograd.grad(y, leaves, do, retain_graph=not forward), strict=True))
+
+    return call, lambda: {n: x.numpy()[0] for n, x in kept.items()}
+
+
 def make(case: Case, arrays: dict[str, np.ndarray], peer: str, threads: int, folder: Path) -> Run:
     torch.set_num_threads(threads)
     t = {n: torch.from_numpy(a) for n, a in arrays.items()}
     kept: dict[str, Any] = {}
-    if case.group == "attention_backward":
-        if peer == "torch-compile":
-            raise Cannot("measured with SDPA's own gradient")
-        q, k, v, do = (t[x][None] for x in ("Q", "K", "V", "dO"))
-        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-        y = sdpa(*leaves)  # the forward pass is not part of this row
-
-        def gradients() -> None:
-            kept.update(zip(("dQ", "dK", "dV"), torch.autograd.grad(y, leaves, do, retain_graph=True), strict=True))
-
-        return gradients, lambda: {n: x.numpy()[0] for n, x in kept.items()}
+    if case.group.startswith(("attention_backward", "attention_train")):
+        return gradients(case, t, peer, kept)
     if peer == "torch-compile":
         compiled = torch.compile(formula(case, t), dynamic=False)
         inputs = list(t.values())

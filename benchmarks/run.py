@@ -1,6 +1,6 @@
 """Generated C against the libraries its users would otherwise call: one command, one table.
 
-    python benchmarks/run.py [--python PEERS/bin/python] [--only TEXT] [--peers LIST] [--threads 1 2] [--odd | --all] [--quick] [--json FILE] [--table FILE]
+    python benchmarks/run.py [--python PEERS/bin/python] [--only TEXT] [--peers LIST] [--threads 1 2] [--odd | --all] [--quick] [--resume FILE] [--table FILE]
 
 Every contender runs in a process of its own; the processes take turns within a round, and a pause before each turn lets the idle threads of the others' pools
 fall asleep. A turn is one warming call and some timed ones. A ratio is a contender's median of a round over ours of the same round, then the median over
@@ -11,6 +11,9 @@ allocated beforehand. Errors are the largest distance from a float64 answer, rel
 Peers that are not installed are named and left out. --python names further interpreters (repeatable) whose environments hold peers: Numba, JAX and ONNX Runtime
 pin versions of NumPy of their own and are best kept apart. OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE are removed from the environment of the workers, so that
 OpenBLAS takes the kernel made for this processor.
+
+Results are written after every row. --resume FILE takes the rows that FILE holds, measures those that it lacks, and adds them to it; the options that a figure
+depends on must be the same. A contender that ends or is silent for too long is named in its row and started anew for the next.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import select
 import statistics
 import subprocess
 import sys
@@ -35,6 +39,8 @@ PEERS = ("numpy", "torch", "torch-compile", "onnxruntime", "jax", "numba")
 OURS = ("moarw", "moarw-fixed")
 PAUSE = 0.1  # seconds before a turn
 QUIET = 0.08  # share of the processors that may be busy during the pause
+PATIENCE = 900  # seconds for an answer: the search for a large program, or a compilation, takes some minutes
+SAME = ("peers", "rounds", "seconds", "most", "memory", "best")  # options that a row's figures depend on
 QUICK = ("attention 8x512x64", "attention_causal 8x512x64", "matmul 512", "softmax 4096x4096", "rmsnorm 4096x4096")
 
 
@@ -56,8 +62,10 @@ class Worker:
         self.alive = bool(self.answer())
 
     def answer(self) -> dict[str, Any]:
-        """What the worker says, or nothing when it has ended."""
+        """What the worker says, or nothing when it has ended. One that is silent for longer than ``PATIENCE`` is ended."""
         assert self.process.stdout
+        if not select.select([self.process.stdout], [], [], PATIENCE)[0]:
+            self.process.kill()
         line = self.process.stdout.readline()
         if not line:
             self.alive = False
@@ -155,10 +163,14 @@ def measured(case: Case, workers: dict[str, Worker], limits: Worker, at: Path, t
             rates.setdefault(k, []).append(v)
         for name, w in ready.items():
             busy.append(quiet(args.patience if threads > 1 else 0))
-            row["contenders"][name]["rounds"].append(statistics.median(w.ask("time", seconds=args.seconds, most=args.most)["times"]))
+            if said := w.ask("time", seconds=args.seconds, most=args.most):
+                row["contenders"][name]["rounds"].append(statistics.median(said["times"]))
+        for name in [n for n, w in ready.items() if not w.alive]:
+            row["left_out"][name] = f"ended: {ready.pop(name).reason()}"
+            del row["contenders"][name]
     if args.memory:
         for name, w in ready.items():
-            row["contenders"][name]["memory"] = w.ask("memory")["bytes"]
+            row["contenders"][name]["memory"] = w.ask("memory").get("bytes", 0)
     row["busy"] = statistics.mean(busy) if busy else 0.0
     row["limits"] = {k: max(v) for k, v in rates.items()}
     for c in row["contenders"].values():
@@ -224,35 +236,94 @@ def main() -> None:
     parser.add_argument("--patience", type=float, default=3.0, help="seconds that a turn waits for other processes to fall silent")
     parser.add_argument("--memory", action="store_true", help="also how far resident memory rises in a call")
     parser.add_argument("--best", action="store_true", help="ratios against the faster of the variants with and without fixed sizes")
-    parser.add_argument("--json", type=Path)
+    kept = parser.add_mutually_exclusive_group()
+    kept.add_argument("--json", type=Path, help="where results go, after every row")
+    kept.add_argument("--resume", type=Path, metavar="FILE", help="results that are not measured again; new ones are added to it")
     parser.add_argument("--table", type=Path)
     args = parser.parse_args()
-    cases = ODD if args.odd else [*REGULAR, *ODD] if args.all else REGULAR
-    if args.quick:
-        cases, args.rounds = [c for c in cases if c.name in QUICK], min(args.rounds, 3)
-    if args.only:
-        cases = [c for c in cases if any(o in c.name + " " for o in args.only)]
-    pythons = [sys.executable, *args.python]
-    results: dict[str, Any] = {"peers": args.peers, "load_before": os.getloadavg(), "threads": {}}
+    cases = chosen(args)
+    file = args.resume or args.json
+    results = resumed(args.resume, args) if args.resume else fresh(args)
+    missing = [(t, c) for t in args.threads for c in cases if c.name not in results["threads"].setdefault(str(t), {})]
+    started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        for threads in args.threads:
-            limits = start("limits", [sys.executable], threads)
-            assert limits
-            limits.ask("setup", case=REGULAR[0].name, folder=str(prepared(REGULAR[0], Path(folder))))
-            workers = {p: w for p in (*OURS, *args.peers) if (w := start(p, pythons, threads))}
-            rows = results["threads"][str(threads)] = {}
-            for case in cases:
-                rows[case.name] = measured(case, workers, limits, prepared(case, Path(folder)), threads, args)
-                told(case, threads, rows[case.name])
-                results["load_after"] = os.getloadavg()
-                if args.json:
-                    args.json.write_text(json.dumps(results, indent=1))
-            for w in (*workers.values(), limits):
-                w.end()
+        for threads in dict.fromkeys(t for t, _ in missing):
+            with Contenders(args, threads, Path(folder)) as contenders:
+                for at, case in ((n, c) for n, (t, c) in enumerate(missing) if t == threads):
+                    row = measured(case, contenders.ready(), contenders.limits, prepared(case, Path(folder)), threads, args)
+                    results["threads"][str(threads)][case.name] = row
+                    results["load_after"] = os.getloadavg()
+                    if file:
+                        save(results, file)
+                    told(case, threads, row)
+                    left = (time.monotonic() - started) / (at + 1) * (len(missing) - at - 1)
+                    print(f"{at + 1} of {len(missing)} rows, about {left / 60:.0f} min left", file=sys.stderr, flush=True)
     text = table(results)
     print(text)
     if args.table:
         args.table.write_text(text, encoding="utf-8")
+
+
+def chosen(args: argparse.Namespace) -> list[Case]:
+    cases = ODD if args.odd else [*REGULAR, *ODD] if args.all else REGULAR
+    if args.quick:
+        cases, args.rounds = [c for c in cases if c.name in QUICK], min(args.rounds, 3)
+    if args.only:
+        cases = [c for c in cases if any(o in c.name + " " or o in c.tags for o in args.only)]
+    return cases
+
+
+class Contenders:
+    """The workers of one thread count, with the one that measures limits; those that ended are started anew when they are asked for."""
+
+    def __init__(self, args: argparse.Namespace, threads: int, folder: Path) -> None:
+        self.pythons, self.threads = [sys.executable, *args.python], threads
+        limits = start("limits", [sys.executable], threads)
+        assert limits
+        self.limits = limits
+        any_case = min(REGULAR, key=lambda c: c.read)
+        self.limits.ask("setup", case=any_case.name, folder=str(prepared(any_case, folder)))
+        self.workers = {p: w for p in (*OURS, *args.peers) if (w := start(p, self.pythons, threads))}
+
+    def __enter__(self) -> Contenders:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for w in (*self.workers.values(), self.limits):
+            w.end()
+
+    def ready(self) -> dict[str, Worker]:
+        for name, w in self.workers.items():
+            if not w.alive:
+                w.end()
+                self.workers[name] = start(name, self.pythons, self.threads) or w
+        return self.workers
+
+
+def fresh(args: argparse.Namespace) -> dict[str, Any]:
+    return {"peers": args.peers, "options": options(args), "load_before": os.getloadavg(), "threads": {}}
+
+
+def options(args: argparse.Namespace) -> dict[str, Any]:
+    return {n: getattr(args, n) for n in SAME}
+
+
+def resumed(file: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """What a file holds, or nothing yet where there is none. Ends the program when its rows were measured with other options."""
+    if not file.exists():
+        return fresh(args)
+    results: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    other = [n for n, v in options(args).items() if results["options"].get(n) != v]
+    if other:
+        raise SystemExit(f"{file} was measured with " + ", ".join(f"--{n} {results['options'].get(n)}" for n in other))
+    return results
+
+
+def save(results: dict[str, Any], file: Path) -> None:
+    """All or nothing: an interruption leaves what was there."""
+    new = file.with_name(file.name + ".new")
+    new.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    os.replace(new, file)
 
 
 def told(case: Case, threads: int, row: dict[str, Any]) -> None:
