@@ -30,7 +30,7 @@ def call_apart(so: Path, kernel: Kernel, symbol: str, calls: Sequence[Call], thr
     command = [sys.executable, "-c", f"from {__name__} import serve; serve()", str(folder / "calls")]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=seconds)
-        why = (ran.stderr.strip().splitlines() or [_ending(ran.returncode)])[-1]
+        why = (ran.stderr.strip().splitlines() or [ending(ran.returncode)])[-1]
     except subprocess.TimeoutExpired:
         why = f"it did not return within {seconds:g} s"
     done: list[Result] = []
@@ -43,7 +43,7 @@ def call_apart(so: Path, kernel: Kernel, symbol: str, calls: Sequence[Call], thr
     return done
 
 
-def _ending(status: int) -> str:
+def ending(status: int) -> str:
     return f"the process ended with {signal.Signals(-status).name}" if status < 0 else f"the process ended with status {status}"
 
 
