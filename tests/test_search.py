@@ -22,6 +22,7 @@ class Level:
     bytes: int
     shared_by: int
     bandwidth: float
+    ways: int = 8
 
 
 class Machine:

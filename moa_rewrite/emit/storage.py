@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ..terms import I, Kernel, Stage, Term, axis, free_axes, substitute
+from ..terms import I, Kernel, Stage, Term, axis, free_axes, substitute, subterms
 from .fold import bounded, const, fold
 
 
@@ -43,6 +43,12 @@ def rejoin(kernel: Kernel) -> tuple[Term, list[str]]:
                 todo += sorted(free_axes(defs[n])) if n in defs and n != whole else []
         return frozenset(out)
 
+    def in_panels(t: Term, whole: str, tile: int) -> bool:
+        """Whether a statement touches a stage whose last axis depends on ``whole`` and lies in panels that divide its tiles."""
+        used = {str(u.args[1] if u.op == "emit" else u.args[0]) for u in subterms(t) if u.op in ("get", "emit")}
+        last = [s.axes[s.layout[-1] if s.layout else -1] for s in kernel.stages if s.panel and tile % s.panel == 0 and s.name in used]
+        return bool(needs(frozenset(last), whole) & {whole})
+
     def walk(t: Term) -> Term:
         if t.op not in ("for", "seq", "new", "guard"):
             return t
@@ -56,7 +62,7 @@ def rejoin(kernel: Kernel) -> tuple[Term, list[str]]:
             if s is None or (s[0], s[2]) != (x, y) or place != "seq" or place_y != "seq":
                 continue
             extent = whole_extent(count, part, x, s[1])  # type: ignore[arg-type]
-            if extent is not None and not needs(free_axes(body), a) & {x, y}:  # type: ignore[arg-type]
+            if extent is not None and not needs(free_axes(body), a) & {x, y} and not in_panels(body, a, s[1]):  # type: ignore[arg-type]
                 line = f"{x}, {y} as {a}"
                 if line not in lines:
                     lines.append(line)
@@ -107,6 +113,9 @@ class Layout:
         order = stage.layout or tuple(range(len(stage.axes)))
         self.order = [k for k in order if self.cells[k] is not None]
         self.shape = tuple(fold(c.extent) for k in self.order if (c := self.cells[k]) is not None)
+        self.panel = stage.panel if order and self.cells[order[-1]] is not None else 0
+        if self.panel:
+            self.shape = (fold(ceil_div(self.shape[-1], self.panel)), *self.shape[:-1], I(self.panel))
 
     def index(self, at: tuple[Term, ...]) -> tuple[Term, ...]:
         """Storage indices of the element at given key values."""
@@ -120,7 +129,30 @@ class Layout:
                 out.append(fold(Term("sub", e, cell.offset)))
             else:
                 raise ValueError(f"{self.stage.name} is stored in pieces along {self.stage.axes[k]} and read at {e}")
+        if self.panel:
+            which, within = self._cut(fold(out[-1]))
+            return (which, *out[:-1], within)
         return tuple(out)
+
+    def _cut(self, e: Term) -> tuple[Term, Term]:
+        """The panel of an index along the last axis, and its place there."""
+        w = self.panel
+        if e.op == "axis" and (d := self.defs.get(str(e.args[0]))) is not None:
+            parts = split(d)
+            if parts is not None and parts[1] % w == 0:
+                return self._cut(fold(d))
+        if e.op == "axis" and self._below(e):
+            return I(0), e
+        if e.op == "add" and e.args[0].op == "mul" and (t := const(e.args[0].args[1])) is not None and t % w == 0:  # type: ignore[union-attr, arg-type]
+            which, within = self._cut(e.args[1])  # type: ignore[arg-type]
+            return fold(Term("add", Term("mul", e.args[0].args[0], I(t // w)), which)), within  # type: ignore[union-attr]
+        return Term("idiv", e, I(w)), Term("mod", e, I(w))
+
+    def _below(self, e: Term) -> bool:
+        """Whether an axis stays below the width of a panel."""
+        extent = self.inside.get(str(e.args[0]))
+        top = bounded(extent)[0] if extent is not None else None
+        return top is not None and top <= self.panel
 
     def _cell(self, a: str, extent: Term) -> Cell | None:
         bases = self.kernel.base_axes(frozenset([a]))

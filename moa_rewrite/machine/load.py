@@ -133,6 +133,7 @@ def build(d: dict[str, Any], name: str) -> Machine:
 
 def _level(lv: dict[str, Any], clock: float) -> Level:
     latency, unit = quantity(lv["latency"], "latency")
-    line = lv.get("cache per group", {}).get("cl_size", "64 B")
+    cache = lv.get("cache per group", {})
     return Level(lv["level"], int(quantity(lv["size per group"], "size")[0]), lv["cores per group"], quantity(lv["bandwidth"], "rate")[0],
-                 latency / clock if unit == "cy" else latency, lv["groups"], int(quantity(line, "size")[0]))  # fmt: skip
+                 latency / clock if unit == "cy" else latency, lv["groups"], int(quantity(cache.get("cl_size", "64 B"), "size")[0]),
+                 int(cache.get("ways", 8)))  # fmt: skip

@@ -19,7 +19,7 @@ class Provenance:
 @dataclass(frozen=True)
 class Level:
     """A cache (GPU: shared memory, L2). ``bytes`` in one instance, which ``shared_by`` cores (SMs) use; ``bandwidth`` in bytes/s to one core
-    alone; ``latency`` in seconds; ``groups`` instances in the machine; ``line`` in bytes."""
+    alone; ``latency`` in seconds; ``groups`` instances in the machine; ``line`` in bytes; ``ways``: lines of one set."""
 
     name: str
     bytes: int
@@ -28,6 +28,7 @@ class Level:
     latency: float
     groups: int = 1
     line: int = 64
+    ways: int = 8
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,7 @@ def kernel_to_json(k: Kernel) -> dict[str, Any]:
     def stage(s: Stage) -> dict[str, Any]:
         return {
             "name": s.name, "dtype": s.dtype, "axes": list(s.axes), "shape": [show(n) for n in s.shape], "monoid": s.monoid,
-            "definition": show(s.definition), "layout": list(s.layout),
+            "definition": show(s.definition), "layout": list(s.layout), "panel": s.panel,
         }  # fmt: skip
 
     return {
@@ -205,7 +205,7 @@ def kernel_from_json(d: Mapping[str, Any]) -> Kernel:
 
     def stage(s: Mapping[str, Any]) -> Stage:
         axes, layout = tuple(map(_text, s["axes"])), tuple(map(_whole, s["layout"]))
-        return Stage(_text(s["name"]), _text(s["dtype"]), axes, terms(s["shape"]), _text(s["monoid"]), _term(s["definition"]), layout)
+        return Stage(_text(s["name"]), _text(s["dtype"]), axes, terms(s["shape"]), _text(s["monoid"]), _term(s["definition"]), layout, _whole(s["panel"]))
 
     return Kernel(
         _text(d["name"]), tuple(map(_text, d["sizes"])), terms(d["where"]), tuple(map(array, d["inputs"])), tuple(map(array, d["outputs"])),

@@ -305,8 +305,8 @@ class _Generator:
         t = Script(self.kernel)
         total = []
         for o in [*[x for x in around(s, self.storages) if x.memory == s.memory], s]:
-            dims = [t.int(e, {}) for e in o.extents]
-            t.nonlinear |= sum(e.op != "int" for e in o.extents) > 1
+            dims = [t.int(e, {}) for e in stored_shape(o)]
+            t.nonlinear |= sum(e.op != "int" for e in stored_shape(o)) > 1
             total.append(f"(* {o.cell_bytes} {' '.join(dims)})" if dims else str(o.cell_bytes))
         used = f"(+ {' '.join(total)})" if len(total) > 1 else total[0]
         shown = (*self.sizes_shown(t), ("bytes", used))

@@ -44,7 +44,7 @@ class Storage:
     def constant(self) -> int | None:
         """Number of cells when the program fixes it."""
         n = 1
-        for e in self.extents:
+        for e in stored_shape(self):
             if e.op != "int":
                 return None
             n *= int(e.args[0])  # type: ignore[arg-type]
@@ -124,8 +124,14 @@ def around(s: Storage, all_: list[Storage]) -> list[Storage]:
 
 
 def stored_shape(s: Storage) -> tuple[Term, ...]:
-    """Local extents in storage order, slowest first. (That the layout is a permutation is an obligation of its own.)"""
-    return tuple(s.extents[k] for k in (s.stage.layout or range(len(s.extents))) if k < len(s.extents))
+    """Local extents in storage order, slowest first; the last axis in panels if the stage has them. (That the layout is a permutation is an obligation
+    of its own; j -> (j div W, j mod W) names every j once.)"""
+    shape = tuple(s.extents[k] for k in (s.stage.layout or range(len(s.extents))) if k < len(s.extents))
+    if s.stage.panel <= 0 or not shape:
+        return shape
+    width = I(s.stage.panel)
+    pieces = Term("idiv", Term("add", shape[-1], I(s.stage.panel - 1)), width)
+    return tuple(map(fold, (pieces, *shape[:-1], width)))
 
 
 def entry_checks(kernel: Kernel, limits: Limits) -> list[tuple[str, tuple[Term, ...]]]:

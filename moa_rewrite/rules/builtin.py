@@ -160,6 +160,18 @@ def layout(kernel: Kernel, path: Path, T: str, order: tuple[Term, ...]) -> Kerne
     raise RuleError(f"no stage {T}")
 
 
+def panel(kernel: Kernel, path: Path, T: str, width: Term) -> Kernel:
+    """The axis of a stage that is stored last may be cut into panels of so many cells, the panels slowest: which cell an index names does not change."""
+    if path:
+        raise RuleError("the layout belongs to the header: the position must be the root")
+    if width.op != "int" or width.args[0] < 1:  # type: ignore[operator]
+        raise RuleError(f"{width} is no number of cells")
+    if all(s.name != T or not s.axes for s in kernel.stages):
+        raise RuleError(f"no stage {T} with axes")
+    stages = tuple(replace(s, panel=int(width.args[0])) if s.name == T else s for s in kernel.stages)  # type: ignore[arg-type]
+    return replace(kernel, stages=stages)
+
+
 def admit(kernel: Kernel, path: Path, c: Term) -> Kernel:
     """A kernel may be made for fewer sizes: a further condition on sizes holds for every call (and is tested at entry)."""
     if path:
@@ -184,13 +196,14 @@ def skip(kernel: Kernel, path: Path, c: Term) -> Kernel:
 
 
 _SIZES = ("size", "int", "add", "sub", "mul", "idiv", "mod", "min", "max")
-BUILTINS: dict[str, Callable[..., Kernel]] = {f.__name__: f for f in (alpha, ring, materialise, place, layout, admit, skip)}
+BUILTINS: dict[str, Callable[..., Kernel]] = {f.__name__: f for f in (alpha, ring, materialise, place, layout, panel, admit, skip)}
 PARAMS: dict[str, dict[str, type]] = {
     "alpha": {"new": Term},
     "ring": {"new": Term},
     "materialise": {"T": str, "dtype": str, "axes": tuple, "e": Term},
     "place": {"level": str},
     "layout": {"T": str, "order": tuple},
+    "panel": {"T": str, "width": Term},
     "admit": {"c": Term},
     "skip": {"c": Term},
 }

@@ -12,7 +12,7 @@ from .cost import Cost, Entry
 from .extract import Extractor
 from .form import materialise
 from .gpu import GpuCost, GpuModel, admitted
-from .plan import growing, layouts, placements, right_nested, skips, statement
+from .plan import growing, layouts, panels, placements, right_nested, skips, statement
 from .problem import build
 from .structure import Space, loop_axes, saturate
 from .tiles import assignments, refine
@@ -112,6 +112,8 @@ def realise(c: Candidate, rules: RuleSet) -> tuple[Kernel, list[Step]]:
     level = "grid" if gpu else "core" if c.cost.m.cores > 1 else ""
     tail = [Step("place", p.path, {"level": p.place}) for p in placements(plan, c.space, c.cost, target, level)]
     tail += [Step("layout", (), {"T": t, "order": tuple(I(x) for x in order)}) for t, order in sorted(layouts(c.entry, c.space).items())]
+    if not gpu:
+        tail += [Step("panel", (), {"T": t, "width": I(w)}) for t, w in panels(plan, c.cost, c.entry.layout).items()]
     if gpu:
         bounds = admitted(plan, c.space, c.cost.m, c.tiles, c.cost.m.shared)
         tail += [Step("admit", (), {"c": Term("le", size(n), I(v))}) for n, v in bounds.items()]

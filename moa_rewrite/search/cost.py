@@ -3,6 +3,7 @@
 An entry holds compute cycles, bytes moved into each cache level per array, and the footprint (bytes touched) of each array. A loop over axis x multiplies
 the footprint of the arrays x indexes. Traffic into a level: everything inside once if it fits there; else an array that x indexes, or that does not
 survive one iteration, is fetched in every iteration. A stage all of whose readers are inside has no cold misses when it fits.
+Inputs and outputs move in cache lines, and rows whose distance shares a large power of two with the size of a way fill only some sets of a cache.
 
 The innermost loops around a leaf form a block (one SIMD axis, unrolled axes); the loop around it closes the block. If that loop is a
 reduction and the block's cells fit the vector registers, they stay there.
@@ -10,6 +11,7 @@ reduction and the block's cells fit the vector registers, they stay there.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +28,8 @@ STORE = 32.0  # bytes it stores
 SPARE = 4  # vector registers that a tile of accumulators leaves free
 UNROLLED = 4  # vectors of a SIMD loop up to which compilers unroll it, which registers need
 DENSITY = 0.55  # share of the tiles that a mask leaves
+LINE = 64.0  # bytes
+SHARED = 0.4  # of the time of a cause that another one hides is not hidden
 PARTIAL = 2.0  # extra work on the part of an axis that lies in partial tiles
 GATHER = 1.5  # cycles per element of a strided SIMD access
 
@@ -45,7 +49,8 @@ class Model:
     exp_cycles: float  # per element in a vectorised loop, f32
     fork_cycles: float
     dram: float  # bytes a cycle, all cores together
-    tiles: tuple[tuple[int, int], ...] = ((4, 64), (8, 128))  # register tile of an unrolled axis and cache tile around it, to start from
+    ways: tuple[tuple[float, int], ...] = ()  # of each level: bytes of a way (addresses so far apart share a set), how many lines a set holds
+    tiles: tuple[tuple[int, int], ...] = ((4, 64), (8, 128), (8, 512))  # register tile of an unrolled axis and cache tile around it, to start from
 
     @staticmethod
     def of(m: Any) -> Model:
@@ -55,7 +60,8 @@ class Model:
         # a level's own bandwidth is what it delivers inwards: into level l flows what level l+1 delivers
         rates = [float(lv.bandwidth) / clock for lv in levels[1:]] + [float(m.memory_bandwidth_core) / clock]
         return Model(caps, tuple(max(r, 0.25) for r in rates), tuple(lv.name for lv in levels), clock, int(m.cores), int(m.simd_bytes), int(m.vector_registers),
-                     float(m.fma_per_cycle), float(m.exp_cycles), float(m.fork_s) * clock, float(m.memory_bandwidth) / clock)  # fmt: skip
+                     float(m.fma_per_cycle), float(m.exp_cycles), float(m.fork_s) * clock, float(m.memory_bandwidth) / clock,
+                     tuple((float(lv.bytes) / lv.ways, lv.ways) for lv in levels))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,8 @@ class Entry:
     mask: int  # leaves inside
     plan: tuple
     cold: np.ndarray  # 1.0, or 0.0 for a closed stage
+    run: np.ndarray  # contiguous bytes of each array
+    fits: np.ndarray  # levels that hold all of it
     block: Block | None = None
     layout: tuple[tuple[str, str], ...] = ()  # stage -> root axis that is contiguous
     par: float = 1.0  # iterations that may run in parallel
@@ -114,7 +122,16 @@ class Cost:
             self.moves[root] = np.array([root in problem.roots[a] for a in problem.arrays])
         self.caps = np.array(model.caps)[:, None]
         self.inv = 1.0 / np.array(model.rates)
+        pitch = np.array([float(problem.pitch[a]) for a in problem.arrays])
+        self.units = {root: np.array([root in problem.units[a] for a in problem.arrays]) for root in problem.extents}
         self.none = np.zeros(n)
+        self.only = np.eye(n, dtype=bool)
+        self.fixed = np.array([a not in problem.stages for a in problem.arrays])
+        self.pitched = np.flatnonzero(pitch) if model.ways else np.flatnonzero(self.none)
+        self.seen: dict[tuple, tuple] = {}
+        # rows of an array start at places of a way that lie ``apart`` bytes; ``room``: how many rows the places hold
+        self.apart = np.array([[float(math.gcd(int(w), int(s))) for s in pitch[self.pitched]] for w, _ in model.ways])
+        self.room = np.array([w * n for w, n in model.ways])[:, None] / self.apart if model.ways else self.apart
         self.users = {self.index[s]: problem.users[s] for s in problem.stages}
         self.groups: list[tuple[Any, int]] = []  # osm groups and their leaves
         for g in dict.fromkeys(x.group for x in problem.leaves if x.monoid == "osm"):
@@ -129,8 +146,10 @@ class Cost:
             touched[self.index[r.array]] = max(r.times, touched[self.index[r.array]])
         touched[self.index[x.target]] = max(1.0, float(x.scan))
         foot = touched * self.width
-        t = np.tile(foot, (len(self.m.caps), 1))
-        return Entry(0.0, t, foot, 1 << k, ("leaf", k), np.ones_like(foot), Block(k))
+        run = np.maximum(foot, self.width)
+        lines, fits = self._spread(foot, run)
+        t = np.tile(lines, (len(self.m.caps), 1))
+        return Entry(0.0, t, foot, 1 << k, ("leaf", k), np.ones_like(foot), run, fits, Block(k))
 
     def loop(self, axis: str, e: Entry) -> list[Entry]:
         """The ways to run a loop over ``axis`` around ``e``: as SIMD lanes or unrolled if ``e`` is an open block, else one after another."""
@@ -150,7 +169,8 @@ class Cost:
                 if nb.count * vectors <= self.m.registers - SPARE:
                     out.append(self._around(axis, ax, replace(e, block=nb), "unroll", e.cycles))
         closed, per = self._close(e, ax.root, ax.trips)
-        out.append(self._around(axis, ax, closed, "seq", (per + LOOP) * ax.trips))
+        held = self.index[self.p.leaves[b.leaf].target] if b is not None and self._in_registers(b, ax.root) else None
+        out.append(self._around(axis, ax, closed, "seq", (per + LOOP) * ax.trips, held))
         return [self._priced(x) for x in out]
 
     def seq(self, a: Entry, b: Entry) -> Entry | None:
@@ -161,8 +181,12 @@ class Cost:
                 return None
         mask = a.mask | b.mask
         foot = np.maximum(a.foot, b.foot)
-        total = foot.sum()
-        t = np.where(total <= self.caps, np.maximum(a.traffic, b.traffic), a.traffic + b.traffic)
+        run = np.maximum(a.run, b.run)
+        key = (foot.tobytes(), run.tobytes())
+        if key not in self.seen:
+            self.seen[key] = self._spread(foot, run)
+        fits = self.seen[key][1]
+        t = np.where(fits[:, None], np.maximum(a.traffic, b.traffic), a.traffic + b.traffic)
         cold = np.minimum(a.cold, b.cold)
         shut: list[str] = []
         for k, users in self.users.items():
@@ -170,13 +194,13 @@ class Cost:
                 if not shut:
                     cold, t = cold.copy(), t.copy()
                 cold[k] = 0.0
-                t[:, k] = np.where(total <= self.caps[:, 0], 0.0, t[:, k])
+                t[:, k] = np.where(fits, 0.0, t[:, k])
                 shut.append(self.p.arrays[k])
         cycles = a.cycles + b.cycles
         for group, members in self.groups:
             if members & mask:
                 cycles += self._rescale(group, mask, foot, cold)
-        return self._priced(Entry(cycles, t, foot, mask, ("seq", a.plan, b.plan, tuple(shut)), cold, None, tuple(sorted(layout.items())),
+        return self._priced(Entry(cycles, t, foot, mask, ("seq", a.plan, b.plan, tuple(shut)), cold, run, fits, None, tuple(sorted(layout.items())),
                                   min(a.par, b.par), a.forks + b.forks, a.thin or b.thin))  # fmt: skip
 
     def closed(self, e: Entry) -> Entry:
@@ -233,12 +257,9 @@ class Cost:
         if b.simd and b.simd in leaf.key:
             unit = layout.get(leaf.target) == b.simd if leaf.target in self.p.stages else leaf.unit == b.simd
             stored = self.m.simd_bytes / STORE if unit else lanes * GATHER
-        cells = 1.0
-        for root, t in b.unroll:
-            cells *= t if root in leaf.key else 1
-        cells *= vectors if b.simd in leaf.key else 1.0
+        cells = self._cells(b)
         accumulates = leaf.monoid != "once"
-        in_registers = accumulates and loop_root in leaf.reduction and cells <= self.m.registers - SPARE and vectors <= UNROLLED
+        in_registers = self._in_registers(b, loop_root)
         cycles = max(arith, loads)
         if accumulates and loop_root in leaf.reduction:  # additions to one cell wait for each other
             cycles = max(cycles, LATENCY)
@@ -251,6 +272,19 @@ class Cost:
             cycles += (cells * stored * 2.0 + NEST) / max(1.0, trips)
         return out, cycles * b.waste
 
+    def _cells(self, b: Block) -> float:
+        """Vectors (scalars without lanes) that the cells of a block take."""
+        leaf, cells = self.p.leaves[b.leaf], 1.0
+        for root, t in b.unroll:
+            cells *= t if root in leaf.key else 1
+        return cells * (max(1.0, b.vec / self._lanes(leaf)) if b.simd in leaf.key else 1.0)
+
+    def _in_registers(self, b: Block, loop_root: str) -> bool:
+        """Whether a loop over ``loop_root`` around a block adds to cells that stay in registers."""
+        leaf = self.p.leaves[b.leaf]
+        vectors = max(1.0, b.vec / self._lanes(leaf)) if b.simd else 1.0
+        return leaf.monoid != "once" and loop_root in leaf.reduction and self._cells(b) <= self.m.registers - SPARE and vectors <= UNROLLED
+
     def _rescale(self, group: Any, mask: int, foot: np.ndarray, cold: np.ndarray) -> float:
         """Cycles to rescale the sums of an osm group once, charged where its tile is complete."""
         total = 0.0
@@ -259,12 +293,16 @@ class Cost:
                 total += foot[self.index[x.target]] / self.m.simd_bytes * 2.0
         return total
 
-    def _around(self, axis: str, ax: LoopAxis, e: Entry, place: str, cycles: float) -> Entry:
+    def _around(self, axis: str, ax: LoopAxis, e: Entry, place: str, cycles: float, held: int | None = None) -> Entry:
+        """``held``: an array that the loop does not touch, its cells being in registers."""
         n = ax.trips
-        moved = self.moves[ax.root] & (e.cold > 0)
-        g = np.where(moved, e.foot * n, e.foot)
-        inner = e.foot.sum() <= self.caps
-        t = np.where(g.sum() <= self.caps, g * e.cold, np.where(moved | ~inner, e.traffic * n, e.traffic))
+        key = (axis, held, e.foot.tobytes(), e.run.tobytes(), e.cold.tobytes())
+        if key not in self.seen:  # most entries of a class touch the same bytes
+            self.seen[key] = self._reach(ax, e, held)
+        g, run, lines, fits, once, again = self.seen[key]
+        t = np.where(once, lines, np.where(again, e.traffic * n, e.traffic))
+        if held is not None:
+            t[:, held] = e.traffic[:, held]
         own = self.owners[ax.root]
         owner = all(x.target in own or not e.cold[self.index[x.target]] for k, x in enumerate(self.p.leaves) if e.mask >> k & 1)
         par = n * (e.par if e.plan[0] == "for" else 1.0) if owner and place == "seq" else (1.0 if place != "seq" else e.par)
@@ -272,7 +310,31 @@ class Cost:
         thin = place == "seq" and not e.thin and ".i" not in axis and self._masked(ax.root, e)
         if thin:
             cycles, t = cycles * DENSITY, t * DENSITY
-        return Entry(cycles, t, g, e.mask, ("for", axis, place, e.plan), e.cold, e.block, e.layout, par, forks, thin=e.thin or thin)
+        return Entry(cycles, t, g, e.mask, ("for", axis, place, e.plan), e.cold, run, fits, e.block, e.layout, par, forks, thin=e.thin or thin)
+
+    def _reach(self, ax: LoopAxis, e: Entry, held: int | None) -> tuple[np.ndarray, ...]:
+        """What a loop around an entry touches: bytes, runs, lines, the levels that hold it; and per level and array whether it comes in once, or again in every
+        iteration."""
+        moved = self.moves[ax.root] & (e.cold > 0)
+        g = np.where(moved, e.foot * ax.trips, e.foot)
+        run = np.where(moved & self.units[ax.root], e.run * ax.trips, e.run)
+        lines, fits = self._spread(g, run)
+        if held is None:
+            inner, outer = e.fits[:, None], fits[:, None]
+        else:
+            inner, outer = (self._spread(np.where(self.only[held], 0.0, f), r)[1][:, None] for f, r in ((e.foot, e.run), (g, run)))
+        return g, run, lines * e.cold, fits, outer | (moved & inner), moved | ~inner
+
+    def _spread(self, foot: np.ndarray, run: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Bytes of the cache lines that hold so many bytes in contiguous runs, per array, and the levels that hold all of them."""
+        whole = np.ceil(run / LINE) * LINE
+        lines = np.where(self.fixed, foot / run * whole, foot)
+        fits = lines.sum() <= self.caps[:, 0]
+        k = self.pitched
+        if k.size:
+            crowded = (foot[k] / run[k] > self.room) & (whole[k] < self.apart)  # a longer run fills all places
+            fits = fits & ~crowded.any(axis=1)
+        return lines, fits
 
     def _masked(self, root: str, e: Entry) -> bool:
         """All that outlives an iteration is masked by a comparison of this axis with another, so idle tiles are skipped."""
@@ -281,7 +343,7 @@ class Cost:
 
     def _priced(self, e: Entry) -> Entry:
         cycles = e.cycles if e.block is None else self._close(e, "")[1]
-        e.price = cycles + float(self.inv @ (e.traffic @ self.weight))
+        e.price = cycles + SHARED * float(self.inv @ (e.traffic @ self.weight))
         return e
 
     # --- a whole plan ---------------------------------------------------------------------------------------------------------------
@@ -297,4 +359,5 @@ class Cost:
             terms[source] = float(moved[k]) / rate / self.m.clock
         forks = (1.0 if outer_par > 1 else e.forks) if par > 1 else 0.0
         terms["fork"] = forks * self.m.fork_cycles / self.m.clock
-        return terms["compute"] + sum(v for k, v in terms.items() if k != "compute"), terms
+        work = [v for k, v in terms.items() if k != "fork"]
+        return max(work) + SHARED * (sum(work) - max(work)) + terms["fork"], terms

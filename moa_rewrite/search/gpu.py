@@ -38,6 +38,7 @@ class GpuModel:
     fma: float = 1.0
     exp_cycles: float = 4.0
     tiles: tuple[tuple[int, int], ...] = ((8, 64), (16, 32))
+    ways: tuple[tuple[float, int], ...] = ()  # not modelled
 
     @staticmethod
     def of(m: Any) -> GpuModel:

@@ -28,7 +28,8 @@ _OWN = ("psi", "simplify", "rearrange", "algebra", "structure", "placement", "st
 
 @dataclass(frozen=True)
 class Options:
-    """``top``: DNFs and plans kept; ``timeout`` seconds before giving up; ``nodes``: e-nodes of one graph; ``target`` the language of the kernel."""
+    """``top``: DNFs and plans kept; ``timeout`` seconds before giving up; ``nodes``: e-nodes of one graph; ``target`` the language of the kernel;
+    ``keep``: plans to rank at least, where there are so many."""
 
     top: int = 4
     timeout: float = 300.0
@@ -37,6 +38,7 @@ class Options:
     target: str = "c"
     verbose: int = 0
     nodes: int = 60000
+    keep: int = 0
     progress: Callable[[str], None] | None = None
 
 
@@ -65,6 +67,7 @@ class Result:
     reports: dict[str, Report]
     sizes: dict[str, int]
     seconds: dict[str, float]
+    ranked: list[Candidate] = field(default_factory=list)  # what ``plans`` describe
 
 
 class _Search:
@@ -88,22 +91,26 @@ class _Search:
             raise MoaError(801, f"the search did not finish within {self.opt.timeout:g} s", hint=hint, exit_code=UNDECIDED)
 
     def run(self) -> Result:
-        normal, psi = psi_normalise(self.kernel, self.rules)
-        dnf, alpha = rename_axes(normal, self.rules)
-        self.done("normal form")
-        for form in self.forms(dnf, (*psi, *alpha)):
+        dnf, forms = self.normal_forms()
+        for form in forms:
             self.explore(form, 4)
             self.explore(replace(form, shared=True, label=f"{form.label}; shared"), 4)
         if not self.gpu:
             self.pack()
         several = self.distinct()
-        chosen = sorted([*map(refined, several[:8]), *several[8:]], key=lambda c: c.rank)
+        first = max(8, self.opt.keep)
+        ranked = sorted([*map(refined, several[:first]), *several[first:]], key=lambda c: c.rank)
         self.done("tile sizes")
-        best = chosen[0]
-        final, tail = realise(best, self.rules)
+        out = chosen(Result(self.kernel, dnf, [], [], self.reports, self.sizes, self.spent, ranked), 0, self.rules)
         self.done("derivation")
-        plans = [_plan(n, c, best) for n, c in enumerate(chosen)]
-        return Result(final, dnf, [*best.form.steps, *tail], plans, self.reports, self.sizes, self.spent)
+        return out
+
+    def normal_forms(self) -> tuple[Kernel, list[Form]]:
+        """The DNF, and it and its alternatives with the steps that lead to them."""
+        normal, psi = psi_normalise(self.kernel, self.rules)
+        dnf, alpha = rename_axes(normal, self.rules)
+        self.done("normal form")
+        return dnf, self.forms(dnf, (*psi, *alpha))
 
     def forms(self, dnf: Kernel, steps: tuple[Step, ...]) -> list[Form]:
         """The DNF and its alternatives by the laws of scalars, named by the laws that lead to them."""
@@ -150,7 +157,7 @@ class _Search:
         seen: set[tuple] = set()
         for c in self.pool:
             label = c.form.label
-            most = 4 if label == self.pool[0].form.label else 1
+            most = max(4, self.opt.keep) if label == self.pool[0].form.label else 1
             if count.get(label, 0) < most and (label, c.entry.plan) not in seen:
                 seen.add((label, c.entry.plan))
                 count[label] = count.get(label, 0) + 1
@@ -161,6 +168,13 @@ class _Search:
 def optimize(kernel: Kernel, rules: RuleSet, machine: Any, sizes: dict[str, int], options: Options | None = None) -> Result:
     """The cheapest ONF found for a machine, judged at ``sizes``. MoaError (undecided) when the timeout is reached."""
     return _Search(kernel, rules, machine, sizes, options or Options()).run()
+
+
+def chosen(r: Result, n: int, rules: RuleSet) -> Result:
+    """The result with plan ``n`` of its ranking as the kernel."""
+    c = r.ranked[n]
+    final, tail = realise(c, rules)
+    return replace(r, kernel=final, steps=[*c.form.steps, *tail], plans=[_plan(k, x, c) for k, x in enumerate(r.ranked)])
 
 
 def _plan(rank: int, c: Candidate, best: Candidate) -> Plan:
@@ -189,4 +203,4 @@ def summary(plan: tuple, c: Candidate) -> str:
     return f"{{{opened}{text}}}"
 
 
-__all__ = ["Options", "Plan", "Result", "optimize"]
+__all__ = ["Options", "Plan", "Result", "chosen", "optimize", "summary"]

@@ -162,3 +162,38 @@ def layouts(entry: Entry, space: Space) -> dict[str, tuple[int, ...]]:
             k = axes.index(root)
             out[name] = (*[j for j in range(len(axes)) if j != k], k)
     return out
+
+
+def panels(plan: tuple, cost: Cost, layout: tuple[tuple[str, str], ...]) -> dict[str, int]:
+    """Stage -> width of its panels: where all its users run over its contiguous axis in lanes of one constant width and its storage is wider."""
+    contiguous, out = dict(layout), {}
+    lanes = {leaf: (cost.axes[a].root, cost.axes[a].const) for leaf, loops in leaves(plan) for a, place in loops[-1:] if place == "simd"}
+    for stage, root in sorted(contiguous.items()):
+        users = [k for k, x in enumerate(cost.p.leaves) if cost.p.users[stage] >> k & 1]
+        widths = {lanes[k][1] for k in users if k in lanes and lanes[k][0] == root}
+        inside = _where_opened(plan, stage)
+        if inside is None or len(widths) != 1 or None in widths:
+            continue
+        over = {a for _, loops in leaves(inside) for a, _ in loops if cost.axes[a].root == root}
+        if len(over) > 1 and len(next(x.key for x in cost.p.leaves if x.target == stage)) > 1:
+            out[stage] = widths.pop() or 0
+    return out
+
+
+def leaves(plan: tuple, around: tuple[tuple[str, str], ...] = ()) -> Iterator[tuple[int, tuple[tuple[str, str], ...]]]:
+    """Every leaf of a plan with the loops around it and their places, outermost first."""
+    if plan[0] == "leaf":
+        yield plan[1], around
+    elif plan[0] == "for":
+        yield from leaves(plan[3], (*around, (plan[1], plan[2])))
+    else:
+        yield from leaves(plan[1], around)
+        yield from leaves(plan[2], around)
+
+
+def _where_opened(plan: tuple, stage: str) -> tuple | None:
+    if plan[0] == "leaf":
+        return None
+    if plan[0] == "for":
+        return _where_opened(plan[3], stage)
+    return plan if stage in plan[3] else _where_opened(plan[1], stage) or _where_opened(plan[2], stage)

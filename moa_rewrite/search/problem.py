@@ -60,6 +60,8 @@ class Problem:
     arrays: list[str] = field(default_factory=list)
     width: dict[str, int] = field(default_factory=dict)  # array -> bytes of an element
     roots: dict[str, frozenset[str]] = field(default_factory=dict)  # array -> axes that index it in any leaf
+    units: dict[str, frozenset[str]] = field(default_factory=dict)  # array -> axes along which some access of it is contiguous
+    pitch: dict[str, int] = field(default_factory=dict)  # array -> bytes from one row of its last axis to the next; 0 where storage is ours or has one row
     users: dict[str, int] = field(default_factory=dict)  # stage -> bit mask of leaves that touch it
     stages: frozenset[str] = frozenset()
 
@@ -117,6 +119,9 @@ def build(kernel: Kernel, sizes: dict[str, int]) -> Problem:
         p.width[n] = BYTES[kernel.array(n).dtype]
         sets = [r.roots for x in leaves for r in x.reads if r.array == n] + [frozenset(x.key) for x in leaves if x.target == n]
         p.roots[n] = frozenset().union(*sets)
+        p.units[n] = frozenset(r.unit for x in leaves for r in x.reads if r.array == n) | {x.unit for x in leaves if x.target == n}
+        shape = () if n in p.stages else kernel.array(n).shape
+        p.pitch[n] = p.width[n] * max(1, evaluate(shape[-1], sizes, {})) if len(shape) > 1 else 0
         p.users[n] = sum(1 << k for k, x in enumerate(leaves) if x.target == n or any(r.array == n for r in x.reads))
     return p
 

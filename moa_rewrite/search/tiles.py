@@ -20,6 +20,8 @@ def assignments(space: Space, model: Any, known: list[dict[str, int]]) -> list[d
     """
     lanes = _lanes(space, model)
     roots = sorted({v.axis.split(".")[0] for v in space.lifts})
+    outputs = {a.name for a in space.problem.kernel.outputs}
+    results = frozenset().union(*(x.key for x in space.problem.leaves if x.target in outputs))
     out: list[dict[str, int]] = []
     for simd in [*roots, ""]:
         for unroll, cache in model.tiles:
@@ -27,7 +29,8 @@ def assignments(space: Space, model: Any, known: list[dict[str, int]]) -> list[d
             for v in space.lifts:
                 register = 2 * lanes if v.axis.split(".")[0] == simd else unroll
                 deeper = any(w.axis == f"{v.axis}.i" for w in space.lifts)
-                tiles[v.tile] = register * max(1, cache // register) if deeper else register
+                # an axis that no result has is summed over: its tile is one for a cache
+                tiles[v.tile] = register * max(1, cache // register) if deeper or v.axis.split(".")[0] not in results else register
             if tiles not in out:
                 out.append(tiles)
     if known:

@@ -28,7 +28,8 @@ class Stage:
     """An intermediate array T, defined by ``T[axes] = definition``: mathematically always equal to it, operationally filled by emissions.
 
     ``axes`` are the names of its key axes in index order, ``shape`` their full extents (integer terms over sizes), ``monoid`` the one
-    its cells collect under. ``layout`` orders the axes in storage, slowest first (a permutation of range(rank)).
+    its cells collect under. ``layout`` orders the axes in storage, slowest first (a permutation of range(rank)). With ``panel`` = W > 0 the axis stored
+    last is cut into panels of W cells, and the panels are slowest: cell (i, j) of <n, m> lies at [j div W][i][j mod W].
     """
 
     name: str
@@ -38,6 +39,7 @@ class Stage:
     monoid: str
     definition: Term
     layout: tuple[int, ...] = ()
+    panel: int = 0
 
 
 @dataclass(frozen=True)
