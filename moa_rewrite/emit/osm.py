@@ -45,6 +45,35 @@ def expand_osm(kernel: Kernel) -> tuple[Kernel, list[str]]:
         lines.append(line)
 
 
+def shifted(kernel: Kernel) -> tuple[Kernel, list[str]]:
+    """``exp(e - S)`` as ``expn`` where S is the maximum of that e over an axis of it, so that e - S <= 0 but for rounding; and one line for each S.
+
+    That is so where all emissions to S give it e, under no guard: the loops of both have the same axes, and an axis has one extent.
+    """
+    values: dict[str, set[Term | None]] = {}
+
+    def collect(t: Term, guarded: bool) -> None:
+        if t.op == "emit" and t.args[0] in ("max", "qmax"):
+            stage = next((s for s in kernel.stages if s.name == t.args[1]), None)
+            plain = stage is not None and not guarded and t.args[2] is ix(*map(axis, stage.axes))
+            values.setdefault(str(t.args[1]), set()).add(t.args[3] if plain else None)  # type: ignore[arg-type]
+        for a in t.kids():
+            if _is_statement(a):
+                collect(a, guarded or t.op == "guard")
+
+    collect(kernel.body, False)
+    tops = {get(s.name, *map(axis, s.axes)): e for s in kernel.stages if len(found := values.get(s.name, set())) == 1 and (e := next(iter(found))) is not None}
+    lines: dict[str, None] = {}
+
+    def walk(t: Term) -> Term:
+        if t.op == "exp" and (d := t.kids()[0]).op == "sub" and tops.get(d.kids()[1]) is d.kids()[0]:
+            lines[f"exp({d}) of nothing above 0"] = None
+            return Term("expn", d.map(walk))
+        return t.map(walk)
+
+    return kernel.with_body(walk(kernel.body)), list(lines)
+
+
 def _is_statement(t: Term) -> bool:
     return t.op in ("for", "emit", "seq", "new", "guard", "skip")
 
@@ -210,7 +239,7 @@ class _Expand:
 
     def _order(self, a: str) -> tuple[int, str]:
         """Axes on SIMD lanes last, so that they are contiguous in what is stored."""
-        simd = {str(f.args[0]) for _, f in positions(self.k.body) if f.op == "for" and f.args[2] == "simd"}
+        simd = self.k.base_axes(frozenset(str(f.args[0]) for _, f in positions(self.k.body) if f.op == "for" and f.args[2] == "simd"))
         return (1 if self.k.base_axes(frozenset([a])) & simd else 0), a
 
     def _stage(self, base: str, axes: list[str]) -> str:
