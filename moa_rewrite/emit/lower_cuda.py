@@ -32,6 +32,8 @@ MAX_UNROLL = 16
 
 
 class LowerCuda(Lower):
+    partial_tiles = False  # a thread's tile is cut by tests, see ``loop``
+
     def __init__(self, kernel: Kernel, options: Options) -> None:
         super().__init__(kernel, options)
         self.launches: list[Launch] = []

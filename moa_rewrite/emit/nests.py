@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ..terms import I, Term, axis, free_axes, get
-from .context import BYTES, MOST_UNROLLED, NOT_SUMMED, Body, Context, Ctx, neutral
+from .context import BYTES, MOST_UNROLLED, NOT_SUMMED, Body, Ctx, neutral
 from .fold import bounded, const, fold, interval, nonneg
 from .loops import Declare, If, Let, Loop, Node, Store, Update
+from .remainders import CHAINS, Part, Remainders
 from .storage import whole_extent
 
 MOST_LANES = 128
@@ -24,13 +25,24 @@ class Chain:
 @dataclass(frozen=True)
 class Plan:
     """``trips``: loops that run with a constant trip count. ``late``: for a lane axis that computes with its full trip count although the
-    tile may be partial, the tests that say whether it is full: only what leaves the registers is cut to the extent."""
+    tile may be partial, the tests that say whether it is full: only what leaves the registers is cut to the extent. ``parts``: loops of which the tile takes
+    a part."""
 
     trips: dict[str, int] = field(default_factory=dict)
     late: dict[str, tuple[Term, ...]] = field(default_factory=dict)
+    parts: dict[str, Part] = field(default_factory=dict)
+
+    def taking(self, f: Term, part: Part) -> Plan:
+        """This plan with a part of a loop."""
+        return replace(self, parts={**self.parts, str(f.args[0]): part})
+
+    def count(self, f: Term) -> int | None:
+        """How many cells of a loop a tile takes, if that is a constant."""
+        part = self.parts.get(str(f.args[0]))
+        return part.count if part else self.trips.get(str(f.args[0]))
 
 
-class Nests(Context):
+class Nests(Remainders):
     def emission(self, t: Term, ctx: Ctx) -> list[Node]:
         """An emission that no reduction loop directly around it accumulates."""
         m, x, at, e = t.args
@@ -163,30 +175,79 @@ class Nests(Context):
         loops, e = list(chain.loops), chain.emit
         keys = self.k.base_axes(free_axes(e.args[2]))  # type: ignore[arg-type]
         if e.args[0] in NOT_SUMMED or all(self.is_key(str(f.args[0]), keys) for f in loops):
-            return self.over(loops, ctx, lambda c: self.emission(e, c), plan.trips)
+            return self.over(loops, ctx, lambda c: self.emission(e, c), plan)
         split = self.register_tile(loops, keys, plan.trips)
         if split is None:
             first, rest = loops[0], Chain(tuple(loops[1:]), e)
+            if self.partial_tiles and rest.loops and self.shares_reads(first, loops[1:], e, keys):
+                split = self.register_tile(loops[1:], keys, plan.trips, endless=True)
+                if split is not None and not split[0] and self.vectors(split[2], e, plan) < CHAINS:
+                    return self.pieces(first, *split[1:], e, ctx, plan)
             trip = plan.trips.get(str(first.args[0]))
             return self.loop(first, ctx, lambda c: self.accumulate(rest, c, plan) if rest.loops else self.emission(e, c), trip=trip)
         outer, reductions, tile = split
-        if outer:
+        if len(outer) > 1 or (outer and not self.partial_tiles):
             rest = Chain((*outer[1:], *reductions, *tile), e)
             kind = "seq" if outer[0].args[2] == "unroll" else ""
             return self.loop(outer[0], ctx, lambda c: self.accumulate(rest, c, plan), kind=kind)
-        return (not tile and self.lanes(reductions, e, ctx)) or self.tile(reductions, tile, e, ctx, plan)
+        if not tile and not outer and (lanes := self.lanes(reductions, e, ctx)):
+            return lanes
+        return self.pieces(outer[0] if outer else None, reductions, tile, e, ctx, plan)
 
-    def over(self, loops: list[Term], ctx: Ctx, leaf: Body, trips: dict[str, int], unroll: int = 0) -> list[Node]:
-        """Nested loops around a leaf; ``unroll`` is for the innermost."""
+    def pieces(self, row: Term | None, reductions: list[Term], tile: list[Term], e: Term, ctx: Ctx, plan: Plan) -> list[Node]:
+        """A register tile for the rows of one more loop, in groups, and in strips where its lanes are not of a number that fills vectors."""
+
+        def grouped(c: Ctx, p: Plan) -> list[Node]:
+            if row is None:
+                return self.tile(reductions, tile, e, c, p)
+            return self.groups(row, self.vectors(tile, e, p), c, lambda d, part: self.tile(reductions, [row, *tile], e, d, p.taking(row, part)))
+
+        if self.partial_tiles:
+            ragged = [f for f in tile if f.args[2] == "simd" and self.ragged(str(f.args[0]), plan)]
+            if len(ragged) == 1:
+                f = ragged[0]
+                return self.strips(f, self.types[str(e.args[1])], ctx, lambda c, part: grouped(c, plan.taking(f, part)))
+        return grouped(ctx, plan)
+
+    @staticmethod
+    def ragged(a: str, plan: Plan) -> bool:
+        """Whether a tile's lanes are of a number known at run time only, or of one that leaves single lanes over."""
+        trip = plan.trips.get(a)
+        return a not in plan.late and (trip is None or (trip > 4 and trip % 4 != 0))
+
+    def vectors(self, tile: list[Term], e: Term, plan: Plan) -> int:
+        """Vectors of accumulators that a tile holds."""
+        n, size = 1, BYTES[self.types[str(e.args[1])]]
+        for f in tile:
+            count = plan.count(f) or bounded(f.args[1])[0] or 1  # type: ignore[arg-type]
+            n *= -(-count * size // self.options.vector_bytes) if f.args[2] == "simd" else count
+        return n
+
+    def over(self, loops: list[Term], ctx: Ctx, leaf: Body, plan: Plan, unroll: int = 0, own: bool = False) -> list[Node]:
+        """Nested loops around a leaf; ``unroll`` is for the innermost. ``own``: only the cells that are a part's own."""
         if not loops:
             return leaf(ctx)
         f, last = loops[0], len(loops) == 1
-        return self.loop(f, ctx, lambda c: self.over(loops[1:], c, leaf, trips, unroll), trip=trips.get(str(f.args[0])), unroll=unroll if last else 0)
 
-    def register_tile(self, loops: list[Term], keys: frozenset[str], trips: dict[str, int]) -> tuple[list[Term], list[Term], list[Term]] | None:
+        def inside(c: Ctx) -> list[Node]:
+            return self.over(loops[1:], c, leaf, plan, unroll, own)
+
+        a = str(f.args[0])
+        part = plan.parts.get(a)
+        if part is None:
+            return self.loop(f, ctx, inside, trip=plan.trips.get(a), unroll=unroll if last else 0)
+        c, lets = self.bind(a, ctx)
+        body: tuple[Node, ...] = (Let(self.names.of("axis", a), part.value), *lets, *inside(c))
+        if own and part.own is not None:
+            body = (If(part.own, body),)
+        return [Loop(part.var, I(part.count), "simd" if f.args[2] == "simd" else "unroll", body, part.count)]
+
+    def register_tile(
+        self, loops: list[Term], keys: frozenset[str], trips: dict[str, int], endless: bool = False
+    ) -> tuple[list[Term], list[Term], list[Term]] | None:
         """(loops to put outside, reduction loops, loops over accumulators) when the whole chain is one accumulation.
 
-        None when its first loop is not part of one.
+        None when its first loop is not part of one. ``endless``: lanes of any number will be cut into strips.
         """
         reductions = [f for f in loops if not self.is_key(str(f.args[0]), keys)]
         cells = [f for f in loops if f not in reductions]
@@ -206,7 +267,9 @@ class Nests(Context):
             if f.args[2] == "simd":
                 top = bounded(f.args[1])[0]  # type: ignore[arg-type]
                 if top is None or top > MOST_LANES:
-                    return None
+                    if not endless or lanes:
+                        return None
+                    top = 2 * self.options.vector_bytes // BYTES[ty]
                 vectors *= -(-top * BYTES[ty] // self.options.vector_bytes)
                 lanes.append(f)
         for f in reversed([f for f in cells if f.args[2] == "unroll"]):
@@ -222,17 +285,17 @@ class Nests(Context):
         """Accumulators for the cells of a tile, the reduction loops around their updates, and the flush."""
         m, x, _, value = e.args
         x, m = str(x), str(m)
-        shape = tuple(I(bounded(f.args[1])[0]) for f in tile)  # type: ignore[arg-type]
+        shape = tuple(I(plan.count(f) or bounded(f.args[1])[0]) for f in tile)  # type: ignore[arg-type]
         acc = self.new_buffer("acc", self.types[x], shape, "register", f"partial {m} for {x}")
-        cell = tuple(axis(self.names.of("axis", str(f.args[0]))) for f in tile)
+        cell = tuple(axis(part.var if (part := plan.parts.get(str(f.args[0]))) else self.names.of("axis", str(f.args[0]))) for f in tile)
         self.note("accumulate", f"{x}: over {', '.join(str(f.args[0]) for f in reductions)} in {acc.name}[{', '.join(map(str, shape))}]")
-        start = self.over(tile, ctx, lambda c: [Store(acc.name, cell, neutral(m, acc.dtype))], plan.trips)
-        full = all(str(f.args[0]) in plan.trips for f in tile)
+        start = self.over(tile, ctx, lambda c: [Store(acc.name, cell, neutral(m, acc.dtype))], plan)
+        full = all(plan.count(f) for f in tile)
 
         def inside(c: Ctx) -> list[Node]:
-            return self.over(tile, c, lambda d: [Update(m, acc.name, cell, self.expr(fold(value)))], plan.trips)  # type: ignore[arg-type]
+            return self.over(tile, c, lambda d: [Update(m, acc.name, cell, self.expr(fold(value)))], plan)  # type: ignore[arg-type]
 
-        main = self.over(list(map(_as_seq, reductions)), ctx, inside, plan.trips, self.options.unroll if full else 0)
+        main = self.over(list(map(_as_seq, reductions)), ctx, inside, plan, self.options.unroll if full else 0)
         flush = self.flush(e, get(acc.name, *cell), tile, ctx, plan)
         return [Declare(acc.name), *start, *main, *flush]
 
@@ -248,10 +311,11 @@ class Nests(Context):
             return [Store(buffer, where, part) if direct else Update(str(m), buffer, where, part)]
 
         late = [t for f in tile for t in plan.late.get(str(f.args[0]), ())]
-        full = self.over(tile, ctx, leaf, plan.trips)
+        full = self.over(tile, ctx, leaf, plan, own=not direct)
         if not late:
             return full
-        return self.when(late, full, self.over(tile, ctx, leaf, {a: n for a, n in plan.trips.items() if a not in plan.late}))
+        cut = replace(plan, trips={a: n for a, n in plan.trips.items() if a not in plan.late})
+        return self.when(late, full, self.over(tile, ctx, leaf, cut, own=not direct))
 
     # --- reductions on lanes ---
 
@@ -302,7 +366,7 @@ class Nests(Context):
             loops: list[Node] = [Loop(piece, self.expr(pieces), "seq", (full,), const(pieces), self.options.unroll), tail]
             return loops if nonneg(extent) else [If(self.expr(fold(Term("lt", I(0), extent))), tuple(loops))]
 
-        main = self.over([_as_seq(f) for f in (outer[:-1] if split else outer)], ctx, both, {})
+        main = self.over([_as_seq(f) for f in (outer[:-1] if split else outer)], ctx, both, Plan())
         start: list[Node] = [Declare(acc.name), Declare(total.name), Loop(lane, I(width), "simd", (Store(acc.name, (axis(lane),), neutral(m, ty)),), width)]
         start.append(Store(total.name, (), neutral(m, ty)))
         pairs: list[Node] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..terms import Term, free_axes, num, substitute
 from .fold import bounded, const, fold
-from .loops import If, Let, Loop, Node
+from .loops import If, Let, Loop, Node, nodes
 
 LEAST_PARALLEL_WORK = 32768  # innermost iterations; some ten microseconds, a few times the start of a parallel region
 
@@ -28,8 +28,10 @@ def worth_threads(body: tuple[Node, ...]) -> Term | None:
 
 def uneven(body: tuple[Node, ...], axes: frozenset[str]) -> bool:
     """Whether iterations of parallel loops over ``axes`` differ much in what they do: a loop inside has an extent that depends on them and has no
-    constant bound, or a guard does."""
+    constant bound, or a guard does. Guards of the cells of a register tile do not count."""
     for n in body:
+        if isinstance(n, Loop) and n.kind in ("unroll", "simd") and all(m.trip for m in nodes((n,)) if isinstance(m, Loop)):
+            continue
         if isinstance(n, Let) and free_axes(n.value) & axes:
             axes |= {n.name}
         elif isinstance(n, If):
