@@ -49,38 +49,44 @@ class Timed:
 
 def interleaved(
     contenders: Sequence[Contender], sizes: Mapping[str, int], arrays: Arrays, folder: Path, accept: Callable[[int, Arrays], str], *, rounds: int = 7,
-    least: float = 0.002, most: float = 10.0, threads: int = 1, patience: float = 60.0,
+    least: float = 0.002, most: float = 10.0, budget: float = 30.0, threads: int = 1, patience: float = 60.0,
 ) -> list[Timed | str]:  # fmt: skip
     """For each contender its time, or why it has none.
 
-    Each is called once; what it wrote goes to ``accept``, which says what is wrong with it, "" if nothing. Then each round takes one sample of each: calls
-    until ``least`` seconds are over. One whose first call took more than ``most`` seconds is not called again. ``patience``: seconds that a single step may
-    take. One thread is timed by the clock of the process, which a busy machine cannot lengthen; more by elapsed time.
+    Each is called once; what it wrote goes to ``accept``, which says what is wrong with it, "" if nothing. Then each round takes one sample of
+    each: calls until ``least`` seconds are over. One whose first call took more than ``most`` seconds is not called again; there are fewer
+    rounds, but three, where all would take more than ``budget`` seconds or so. ``patience``: seconds that a single step may take. One thread is
+    timed by the clock of the process, which a busy machine cannot lengthen; more by elapsed time.
     """
     found: dict[int, Timed | str] = {}
     for name, a in arrays.items():
         np.save(folder / f"in-{name}.npy", a)
     while todo := [k for k in range(len(contenders)) if k not in found]:
-        (folder / "request").write_bytes(pickle.dumps((dict(enumerate(contenders)), todo, dict(sizes), list(arrays), rounds, least, threads)))
+        (folder / "request").write_bytes(pickle.dumps((dict(enumerate(contenders)), todo, dict(sizes), list(arrays), least, threads)))
         with _Process(folder, threads, patience) as child:
-            found |= _conversation(child, todo, folder, accept, most)
+            found |= _conversation(child, todo, folder, accept, most, rounds, budget)
     return [found[k] for k in range(len(contenders))]
 
 
-def _conversation(child: _Process, todo: list[int], folder: Path, accept: Callable[[int, Arrays], str], most: float) -> dict[int, Timed | str]:
+def _conversation(
+    child: _Process, todo: list[int], folder: Path, accept: Callable[[int, Arrays], str], most: float, rounds: int, budget: float
+) -> dict[int, Timed | str]:
     """What became known until the process ended, normally or not: all of ``todo``, or those that are out."""
     out: dict[int, Timed | str] = {}
+    first: dict[int, float] = {}
     for k in todo:
         said = child.ask({"first": k})
         if "seconds" not in said:
             return {**out, k: str(said["why"])}
+        first[k] = float(said["seconds"])
         if wrong := accept(k, {n: np.load(folder / f"out-{n}.npy") for n in said["outputs"]}):
             out[k] = wrong
-        elif said["seconds"] > most:
-            out[k] = f"one call takes {said['seconds']:.3g} s"
+        elif first[k] > most:
+            out[k] = f"one call takes {first[k]:.3g} s"
     live = [k for k in todo if k not in out]
     times: dict[int, list[float]] = {k: [] for k in live}
-    for _ in range(child.rounds):
+    turn = sum(2 * first[k] for k in live)
+    for _ in range(max(3, min(rounds, int(budget / turn))) if turn > 0 else rounds):
         for k in live:
             said = child.ask({"time": k})
             if "seconds" not in said:
@@ -96,7 +102,6 @@ class _Process:
         path = os.pathsep.join([str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
         env = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": path}
         self.patience = patience
-        self.rounds = int(pickle.loads((folder / "request").read_bytes())[4])
         self.log = folder / "log"
         self.child = subprocess.Popen(
             [sys.executable, "-c", f"from {__name__} import serve; serve()", str(folder)],
@@ -141,7 +146,7 @@ def aligned(shape: Sequence[int], dtype: Any) -> np.ndarray:
 def serve() -> None:
     """The other side: answers the questions on standard input, one line each."""
     folder = Path(sys.argv[1])
-    contenders, todo, sizes, names, _, least, threads = pickle.loads((folder / "request").read_bytes())
+    contenders, todo, sizes, names, least, threads = pickle.loads((folder / "request").read_bytes())
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a kernel prints does not disturb the conversation
     loaded = {k: load(c.so, c.kernel, c.symbol) for k, c in contenders.items() if k in todo}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import OK, MoaError
 from ..terms import show
-from . import files, pipeline
+from . import files, pipeline, planfile, tune
 
 if TYPE_CHECKING:
     from ..report.plan import Alternative
@@ -20,25 +20,40 @@ if TYPE_CHECKING:
 
 def arguments(p: argparse.ArgumentParser) -> None:
     p.add_argument("file", metavar="FILE", help="a program (.moa)")
-    pipeline.arguments(p, "output-dir", "stem", "no-trial", "json")
+    pipeline.arguments(p, "output-dir", "stem", "tune", "plan", "no-trial", "json")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.stem is not None and not re.fullmatch(r"[A-Za-z0-9_-]+", args.stem):
         raise MoaError(753, f"--stem {args.stem}: a file name of letters, digits, _ and - is needed", file="moarw")
+    if args.plan and args.tune:
+        raise MoaError(753, "--tune looks for a plan, and --plan gives one", file="moarw", hint="one of the two")
+    plan = planfile.load(args.plan) if args.plan else None
+    if plan:
+        planfile.fill_in(args, plan)
     j = pipeline.job(args)
     folder = Path(args.output_dir) if args.output_dir else Path("out") / f"{j.kernel.name}-{j.machine.name}"
     files.must_be_writable(folder)
-    done = pipeline.certified(j, pipeline.search(j, args), args.stem, pipeline.Progress(args), None if args.no_trial else args.seed)
-    done.bundle.write(folder)
-    if args.json:
-        print(json.dumps(summary(done, folder), indent=1))
+    tuned = None
+    if args.tune:
+        done, tuned = tune.best(j, args)
     else:
-        print(report(done, folder, args.verbose))
+        result = planfile.search(j, args, plan) if plan else pipeline.search(j, args)
+        done = pipeline.certified(j, result, args.stem, pipeline.Progress(args), None if args.no_trial else args.seed)
+    done.bundle.write(folder)
+    kept = folder / f"{args.stem or j.kernel.name}.tuned.yaml"
+    if tuned:
+        files.write(kept, tune.plan_file(j, tuned).dump(Path(args.file).name, kept.name))
+    if args.json:
+        print(json.dumps(summary(done, folder) | ({"tuned": tune.summary(tuned), "plan": str(kept)} if tuned else {}), indent=1))
+    else:
+        print(report(done, folder, args.verbose, args.top))
+        if tuned:
+            print(f"{tune.table(tuned)}\nplan kept in {kept}: moarw optimize {args.file} --plan {kept}")
     return OK
 
 
-def report(o: pipeline.Outcome, folder: Path, verbose: int) -> str:
+def report(o: pipeline.Outcome, folder: Path, verbose: int, top: int) -> str:
     from ..report import plan
     from ..report.pretty import expression
 
@@ -48,7 +63,7 @@ def report(o: pipeline.Outcome, folder: Path, verbose: int) -> str:
     text = plan.text(
         plan.Report(
             r.kernel, j.machine.name, j.target, j.sizes, chosen.predicted_s, binds(chosen.terms), chosen.moved, Counter(p.kind for p in o.proved), o.prove_s,
-            len(r.steps), rejected(r), searched(r),
+            len(r.steps), rejected(r)[:top], searched(r),
             f"{folder}: {', '.join(sorted(o.bundle.contents))}", notes,
             [expression(w) for w in r.kernel.where if w not in j.kernel.where], trials(o.tried),
         )

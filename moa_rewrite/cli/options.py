@@ -20,6 +20,10 @@ def _count(text: str) -> int:
     return n
 
 
+def _plans(text: str) -> int:
+    return 0 if text in ("off", "0") else _count(text)
+
+
 def _seconds(text: str) -> float:
     s = float(text)
     if not s > 0:
@@ -37,7 +41,7 @@ def _flag(text: str) -> bool:
     return text not in ("", "0", "no", "false")
 
 
-_count.__name__, _seconds.__name__ = "whole number", "number of seconds"  # argparse names the type in its message
+_count.__name__, _plans.__name__, _seconds.__name__ = "whole number", "number of plans", "number of seconds"  # argparse names the type in its message
 
 
 @dataclass(frozen=True)
@@ -63,12 +67,14 @@ OPTIONS = {
         Option(("--kernel",), "NAME", str, None, "which kernel of the program (default: the last)"),
         Option(("--rules",), "FILE", str, None, "also use the rules in FILE (repeatable)"),
         Option(("--without",), "RULE", str, None, "leave a rule out (repeatable)"),
-        Option(("--top",), "K", _count, 4, "how many alternatives to keep for the plan table (default 4)"),
+        Option(("--top",), "K", _count, 4, "alternatives: forms of the program that are searched, and rows of the plan table (default 4)"),
         Option(("-o", "--output-dir"), "DIR", str, None, "where the bundle goes (default out/NAME-MACHINE)"),
         Option(("--stem",), "NAME", str, None, "name of the written files (default: the kernel's)"),
         Option(("--timeout",), "S", _seconds, 300.0, "seconds for the search (default 300)"),
         Option(("--seed",), "N", int, 0, "seed of everything random (default 0)"),
         Option(("--no-trial",), "", _flag, False, "do not call the emitted kernel before it is written"),
+        Option(("--tune",), "N", _plans, 0, "measure the N best plans on this computer and take the fastest (default off)"),
+        Option(("--plan",), "FILE", str, None, "take the plan that --tune wrote to FILE, without a search"),
         Option(("--json",), "", _flag, False, "print one JSON object instead of text"),
         Option(("--threads",), "N", _count, None, "OpenMP threads (default: all this process may use)"),
         Option(("--repeat",), "N", _count, 5, "timed repetitions; the median is printed (default 5)"),

@@ -17,7 +17,7 @@ from . import bundle, emission, options, sizes
 if TYPE_CHECKING:
     from ..proof.certificate import Proved
     from ..rules import RuleSet
-    from ..search.optimize import Result
+    from ..search.optimize import Options, Result
 
 SEARCH_OPTIONS = ("machine", "target", "kernel", "rules", "without", "top", "timeout", "seed")
 ERROR_MODEL = (
@@ -75,15 +75,23 @@ def target_of(wanted: str | None, machine: Any) -> str:
     return target
 
 
-def search(j: Job, args: argparse.Namespace) -> Result:
-    from ..search.optimize import Options, optimize
+def search(j: Job, args: argparse.Namespace, keep: int = 0) -> Result:
+    """The search for a plan; ``keep``: how many should be ranked at least."""
+    from ..search.optimize import optimize
 
     told = Progress(args)
-    opt = Options(top=args.top, timeout=args.timeout, seed=args.seed, fix=j.fix, target=j.target, verbose=args.verbose, progress=told.say)
     try:
-        return optimize(j.kernel, j.rules, j.machine, j.sizes, opt)
+        return optimize(j.kernel, j.rules, j.machine, j.sizes, search_options(j, args, told, keep))
     finally:
         told.done()
+
+
+def search_options(j: Job, args: argparse.Namespace, told: Progress, keep: int = 0) -> Options:
+    from ..search.optimize import Options
+
+    return Options(
+        top=args.top, timeout=args.timeout, seed=args.seed, fix=j.fix, target=j.target, verbose=args.verbose, progress=told.say, keep=keep
+    )  # fmt: skip
 
 
 class Progress:
