@@ -42,6 +42,7 @@ from moa_rewrite.cli import emission  # noqa: E402
 from moa_rewrite.errors import MoaError  # noqa: E402
 from moa_rewrite.search.candidate import realise  # noqa: E402
 from moa_rewrite.search.cost import Model  # noqa: E402
+from moa_rewrite.search.optimize import _plan  # noqa: E402
 from moa_rewrite.terms import Kernel  # noqa: E402
 
 SAME = 0.03  # measured times closer than this are ties
@@ -130,12 +131,11 @@ def judged(case: cases.Case, records: list[Record], model: Model) -> dict[str, A
             plan = "" if c is None else summary(c.entry.plan, c)
             out.append({"role": r.schedule.role, "plan": plan, "tiles": used(r.schedule), "why": r.why or "the model has no such plan"})
             continue
-        seconds, terms = c.cost.seconds(c.entry, c.outer, c.outer)
-        moved = dict(zip([*model.names[1:], "DRAM"], map(float, (c.entry.traffic * c.cost.weight).sum(axis=1) * c.outer), strict=True))
+        told = _plan(0, c, c)
         noise = (max(r.rounds) - min(r.rounds)) / r.measured
         rows.append({
-            "role": r.schedule.role, "form": c.form.label, "plan": summary(c.entry.plan, c), "tiles": used(r.schedule), "predicted_s": float(seconds),
-            "rank": float(c.rank), "terms": {k: float(v) for k, v in terms.items()}, "moved": moved, "measured_s": r.measured, "noise": noise,
+            "role": r.schedule.role, "form": c.form.label, "plan": summary(c.entry.plan, c), "tiles": used(r.schedule), "predicted_s": float(told.predicted_s),
+            "rank": float(c.rank), "terms": {k: float(v) for k, v in told.terms.items()}, "moved": told.moved, "measured_s": r.measured, "noise": noise,
             "digest": r.digest,
         })  # fmt: skip
     p, m = [x["predicted_s"] for x in rows], [x["measured_s"] for x in rows]
