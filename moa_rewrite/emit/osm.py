@@ -20,9 +20,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
 
-from ..terms import Kernel, Path, Stage, Term, at, axis, free_axes, get, ix, num, positions, put, reads, seq
+from ..terms import Kernel, Path, Stage, Term, at, axis, free_axes, get, ix, num, positions, put, reads, seq, subterms
 from .prepare import types_of
-from .storage import loop_extents, span
+from .storage import loop_extents, span, split, whole_extent
 from .types import dtype
 
 
@@ -125,10 +125,11 @@ class _Expand:
         rel = [p[len(top) :] for p in g.where]
         chain = self._chain(tile, rel)
         s_axes = self.k.base_axes(free_axes(g.s))
-        s_loops = [f for f in chain if self._over(f, s_axes)]
-        key_loops = [f for f in s_loops if self._over(f, g.keys)]
-
         named = sorted(free_axes(g.s), key=lambda a: self._order(a))
+        s_loops = [f for f in chain if self._over(f, s_axes)]
+        key_loops = self._across([f for f in s_loops if self._over(f, g.keys)], [a for a in named if self.k.base_axes(frozenset([a])) <= g.keys])
+        s_loops = self._across(s_loops, named)
+
         key_axes = [a for a in named if self.k.base_axes(frozenset([a])) <= g.keys]
         names = sorted({str(at(tile, r).args[1]) for r in rel})
         whole = self._whole(top, names)
@@ -173,7 +174,7 @@ class _Expand:
             steps.append(_nest(s_loops, Term("emit", "once", own, g.s.args[1], prob)))
             prob = g.s
         else:
-            p_axes = sorted(named, key=self._order)
+            p_axes = named
             p = self._stage("prob", p_axes)
             how = f"in {p}"
             opened.append(p)
@@ -237,8 +238,31 @@ class _Expand:
         """The loops of the first emission; those of s among them place the nests that are added."""
         return self._loops_to(tile, rel[0])
 
+    def _across(self, loops: list[Term], axes: list[str]) -> list[Term]:
+        """Loops for a value per point of ``axes`` (the last is contiguous) instead of those of a weighted sum: the last axis in one piece and on lanes."""
+        if not axes or any(f.args[2] not in ("seq", "unroll", "simd") for f in loops):
+            return loops
+        last = self.k.base_axes(frozenset(axes[-1:]))
+        rest = [Term("for", f.args[0], f.args[1], "seq", Term("skip")) for f in loops if not self._over(f, last)]
+        mine = [Term("for", f.args[0], f.args[1], "seq", Term("skip")) for f in loops if self._over(f, last)]
+        panels = any(s.panel and s.name in reads(self.g.s) for s in self.k.stages)
+        for a, d in reversed(self.k.defs) if not panels else ():
+            pair = [f for f in mine if (s := split(d)) and f.args[0] in (s[0], s[2])]
+            if len(pair) == 2 and (s := split(d)):
+                extent = whole_extent(pair[0].args[1], pair[1].args[1], s[0], s[1])  # type: ignore[arg-type]
+                if extent is not None:
+                    mine = [f for f in mine if f not in pair] + [Term("for", a, extent, "seq", Term("skip"))]
+        if not mine or any(self.k.base_axes(free_axes(f.args[1])) & last for f in rest):  # type: ignore[arg-type]
+            return loops
+        lanes = mine[-1]
+        return [*rest, *mine[:-1], Term("for", lanes.args[0], lanes.args[1], "simd", Term("skip"))]
+
     def _order(self, a: str) -> tuple[int, str]:
-        """Axes on SIMD lanes last, so that they are contiguous in what is stored."""
+        """The axis last that is contiguous in the stage that the scores are read from; else axes on SIMD lanes."""
+        for t in subterms(self.g.s):
+            stage = next((s for s in self.k.stages if t.op == "get" and s.name == t.args[0] and s.axes), None)
+            if stage is not None and (at_end := stage.axes[stage.layout[-1] if stage.layout else -1]) in free_axes(self.g.s):
+                return int(a == at_end), a
         simd = self.k.base_axes(frozenset(str(f.args[0]) for _, f in positions(self.k.body) if f.op == "for" and f.args[2] == "simd"))
         return (1 if self.k.base_axes(frozenset([a])) & simd else 0), a
 
