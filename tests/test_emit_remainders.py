@@ -6,6 +6,7 @@ import itertools
 import subprocess
 
 import numpy as np
+import onf
 import pytest
 from onf import array, kernel, nest, stage
 
@@ -148,6 +149,29 @@ def test_sums_that_depend_on_rows(tmp_path):
     for n, m in [(1, 1), (9, 15), (17, 3), (8, 40)]:
         a = inputs({"A": (n, n), "B": (n, m)}, "f64")
         close(run(f, {"n": n, "m": m}, a)["C"], np.tril(a["A"]) @ a["B"], "f64")
+
+
+def lanes_summed() -> Kernel:
+    """Rows of sums over lanes, tiled or not: the lanes stay lanes."""
+    plain = nest(["i:n:seq", "l:p:simd"], 'emit("add", "C", <@i>, A[@i, @l] * B[@l])')
+    tiled = nest(["j.o:(n + 3) // 4:seq", "j.i:min(4, n - @j.o*4):unroll", "l2:p:simd"], 'emit("add", "D", <@j>, A[@j, @l2] * B[@l2])')
+    arrays = [array("A", "f32", "n", "p"), array("B", "f32", "p")]
+    out = [array("C", "f32", "n"), array("D", "f32", "n")]
+    return kernel("summed", "n p", arrays, out, onf.block(plain, tiled), [], "j = @j.o*4 + @j.i")
+
+
+def test_sums_over_lanes_stay_on_lanes(tmp_path):
+    k = lanes_summed()
+    prog = lower(k)
+    assert [n.rule for n in prog.notes].count("lanes") >= 2 and "group" not in [n.rule for n in prog.notes]
+    rest = [n for n in nodes(prog.body) if isinstance(n, Loop) and n.kind == "simd" and n.trip is None]
+    assert len(rest) == 2 and "summed_tile2" in print_c(prog).c_text  # the lanes left over as well, and in the function that keeps the accumulators
+    f = built(k, tmp_path)
+    for n, p in [(1, 1), (5, 3), (9, 33), (4, 100), (2, 63), (2, 64), (3, 127)]:
+        a = inputs({"A": (n, p), "B": (p,)}, "f32")
+        got = run(f, {"n": n, "p": p}, a)
+        for name in "CD":
+            close(got[name], a["A"].astype(np.float64) @ a["B"].astype(np.float64), "f32")
 
 
 def recurrence() -> Kernel:

@@ -361,7 +361,8 @@ def tile_end(body: tuple[Node, ...], k: int, p: LoopProgram) -> int:
             end = j + 1
     tile = tuple(nodes(body[k:end]))
     own = {u.buffer for u in tile if isinstance(u, Declare)}
-    if any(isinstance(u, Loop) and u.kind == "simd" and u.trip is None and _updates(u, n.buffer) for u in tile):
+    lanes = [u.trip for u in tile if isinstance(u, Loop) and u.kind == "simd" and _updates(u, n.buffer)]
+    if lanes and not any(lanes):
         return 0
     scalars = {u.buffer for u in tile if isinstance(u, Store | Update) and not p.buffers[u.buffer].shape}
     return 0 if scalars - own else end

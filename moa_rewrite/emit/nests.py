@@ -181,12 +181,12 @@ class Nests(Remainders):
             first, rest = loops[0], Chain(tuple(loops[1:]), e)
             if self.partial_tiles and rest.loops and self.shares_reads(first, loops[1:], e, keys):
                 split = self.register_tile(loops[1:], keys, plan.trips, endless=True)
-                if split is not None and not split[0] and self.vectors(split[2], e, plan) < CHAINS:
+                if split is not None and not split[0] and split[2] and self.vectors(split[2], e, plan) < CHAINS:
                     return self.pieces(first, *split[1:], e, ctx, plan)
             trip = plan.trips.get(str(first.args[0]))
             return self.loop(first, ctx, lambda c: self.accumulate(rest, c, plan) if rest.loops else self.emission(e, c), trip=trip)
         outer, reductions, tile = split
-        if len(outer) > 1 or (outer and not self.partial_tiles):
+        if len(outer) > 1 or (outer and not (tile and self.partial_tiles)):
             rest = Chain((*outer[1:], *reductions, *tile), e)
             kind = "seq" if outer[0].args[2] == "unroll" else ""
             return self.loop(outer[0], ctx, lambda c: self.accumulate(rest, c, plan), kind=kind)
@@ -325,7 +325,7 @@ class Nests(Remainders):
         return f.args[2] == "simd" and chain.emit.args[0] not in NOT_SUMMED and not self.is_key(str(f.args[0]), keys)
 
     def lanes(self, reductions: list[Term], e: Term, ctx: Ctx) -> list[Node]:
-        """One partial result per lane of an innermost simd reduction, a remainder shorter than the lanes one after another; combined pairwise at the end.
+        """One partial result per lane of an innermost simd reduction, a remainder shorter than them on the first ones; combined pairwise at the end.
 
         Loops x, y with the extents ceil(n/T), min(T, n - x*T) keep their T; any other lane loop is cut into pieces of four vectors.
         [] when the innermost reduction is not on lanes.
@@ -341,40 +341,38 @@ class Nests(Remainders):
         width = top if split and top is not None else 4 * self.options.vector_bytes // BYTES[ty]
         extent: Term = whole if split and whole is not None else y.args[1]  # type: ignore[assignment]
         acc = self.new_buffer("acc", ty, (I(width),), "register", f"partial {m} for {x}, one per lane")
-        total = self.new_buffer("total", ty, (), "register", f"{m} for {x}")
         name = str(y.args[0])
         lane, piece = self.names.fresh(f"{name}_lane"), self.names.fresh(f"{name}_piece")
         self.note("lanes", f"{x}: over {', '.join(str(f.args[0]) for f in reductions)} in {acc.name}[{width}]")
         pieces = fold(Term("idiv", extent, I(width)))
         rest = fold(Term("sub", extent, Term("mul", pieces, I(width))))
 
-        def at(c: Ctx, which: Term, buffer: str, *cell: Term) -> tuple[Node, ...]:
+        def at(c: Ctx, which: Term) -> tuple[Node, ...]:
             """One contribution: lane ``lane`` of piece ``which``."""
             if split:
                 part = str(outer[-1].args[0])
                 c, lets = self.bind(part, c)
                 c, more = self.bind(name, c)
                 first = (Let(self.names.of("axis", part), which), Let(self.names.of("axis", name), axis(lane)))
-                return (*first, *lets, *more, Update(m, buffer, cell, self.expr(fold(value))))  # type: ignore[arg-type]
+                return (*first, *lets, *more, Update(m, acc.name, (axis(lane),), self.expr(fold(value))))  # type: ignore[arg-type]
             c, lets = self.bind(name, c)
             here = fold(Term("add", Term("mul", which, I(width)), axis(lane)))
-            return (Let(self.names.of("axis", name), here), *lets, Update(m, buffer, cell, self.expr(fold(value))))  # type: ignore[arg-type]
+            return (Let(self.names.of("axis", name), here), *lets, Update(m, acc.name, (axis(lane),), self.expr(fold(value))))  # type: ignore[arg-type]
 
         def both(c: Ctx) -> list[Node]:
-            full = Loop(lane, I(width), "simd", at(c, axis(piece), acc.name, axis(lane)), width)
-            tail = Loop(lane, self.expr(rest), "seq", at(c, self.expr(pieces), total.name), const(rest))
+            full = Loop(lane, I(width), "simd", at(c, axis(piece)), width)
+            tail = Loop(lane, self.expr(rest), "simd", at(c, self.expr(pieces)), const(rest))
             loops: list[Node] = [Loop(piece, self.expr(pieces), "seq", (full,), const(pieces), self.options.unroll), tail]
             return loops if nonneg(extent) else [If(self.expr(fold(Term("lt", I(0), extent))), tuple(loops))]
 
         main = self.over([_as_seq(f) for f in (outer[:-1] if split else outer)], ctx, both, Plan())
-        start: list[Node] = [Declare(acc.name), Declare(total.name), Loop(lane, I(width), "simd", (Store(acc.name, (axis(lane),), neutral(m, ty)),), width)]
-        start.append(Store(total.name, (), neutral(m, ty)))
+        start: list[Node] = [Declare(acc.name), Loop(lane, I(width), "simd", (Store(acc.name, (axis(lane),), neutral(m, ty)),), width)]
         pairs: list[Node] = []
         while width > 1:
             width //= 2
             other = get(acc.name, Term("add", axis(lane), I(width)))
             pairs.append(Loop(lane, I(width), "simd", (Update(m, acc.name, (axis(lane),), other),), width))
-        return [*start, *main, *pairs, Update(m, total.name, (), get(acc.name, I(0))), *self.flush(e, get(total.name), [], ctx, Plan())]
+        return [*start, *main, *pairs, *self.flush(e, get(acc.name, I(0)), [], ctx, Plan())]
 
 
 def _reads_any(t: Term) -> bool:
