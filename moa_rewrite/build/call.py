@@ -105,6 +105,19 @@ class LoadedKernel:
         if code != 0:
             raise MoaError(617, f"{k.name} returned {code}", exit_code=FAULT)
 
+    def touch(self, sizes: Mapping[str, int], outputs: Mapping[str, np.ndarray]) -> bool:
+        """Zero the outputs in the memory domains whose threads compute them, before anything else writes to their pages. False if the kernel knows of no
+        domains; MOA0615 when it refuses the sizes."""
+        k = self.kernel
+        try:
+            f = getattr(self.library, f"{self.symbol}_touch")
+        except AttributeError:
+            return False
+        f.restype, f.argtypes = ctypes.c_int, [*[ctypes.c_int64] * len(k.sizes), *[ctypes.c_void_p] * len(k.outputs)]
+        if f(*[sizes[s] for s in k.sizes], *[outputs[a.name].ctypes.data for a in k.outputs]) != 0:
+            raise MoaError(615, f"{k.name} refuses these sizes", witness=", ".join(f"{s} = {sizes[s]}" for s in k.sizes))
+        return True
+
     def workspace(self, sizes: Mapping[str, int], threads: int) -> int:
         """Bytes of workspace that a call allocates."""
         try:

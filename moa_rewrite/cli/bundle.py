@@ -47,7 +47,7 @@ def manifest(e: Emitted, machine: str, judged_at: Mapping[str, int], program: st
         args += [{"name": b.source or b.name, "role": role, "dtype": b.dtype, "shape": [show(n) for n in b.shape]} for b in buffers]
     return {
         "format": FORMAT, "moarw": __version__, "program": program, "kernel": p.name, "target": e.target, "machine": machine, "source": e.source,
-        "entry": {"symbol": p.name, "arguments": args},
+        "entry": {"symbol": p.name, "arguments": args}, **({"first_touch": f"{p.name}_touch"} if getattr(p, "touch", ()) else {}),
         "sizes": {"where": [show(w) for w in p.where], "judged_at": dict(judged_at), "fixed": dict(p.fixed)},
         "index_type": "int64", "compiler": e.compiler, "flags": list(e.flags), "build": e.build,
     }  # fmt: skip

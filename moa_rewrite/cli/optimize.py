@@ -56,10 +56,12 @@ def run(args: argparse.Namespace) -> int:
 def report(o: pipeline.Outcome, folder: Path, verbose: int, top: int) -> str:
     from ..report import plan
     from ..report.pretty import expression
+    from ..search import numa
 
     r, j = o.result, o.job
     chosen = next(p for p in r.plans if p.chosen)
-    notes = [] if o.compiled else [f"no {o.emitted.compiler} here: the text was not compiled"]
+    notes = numa.whole(r.kernel, j.machine.numa_domains, j.machine.cores, j.sizes)
+    notes += [] if o.compiled else [f"no {o.emitted.compiler} here: the text was not compiled"]
     text = plan.text(
         plan.Report(
             r.kernel, j.machine.name, j.target, j.sizes, chosen.predicted_s, binds(chosen.terms), chosen.moved, Counter(p.kind for p in o.proved), o.prove_s,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ..terms import I, Kernel, Term, axis, free_axes, get, identity
 from ..terms.ops import size as size_term
+from . import numa
 from .fold import const, fold
 from .loops import Buffer, Let, Loop, Node, Note
 from .names import Names
@@ -65,7 +66,7 @@ class Context:
         self.note("rejoin", *joined)
         self.k = self.k.with_body(body)
         self.types = types_of(self.k)
-        self.extents = loop_extents(self.k.body, self.k)
+        self.extents = loop_extents(self.k.body, self.k) | numa.extents(self.k)
         self.names = Names()
         self.buffers: dict[str, Buffer] = {}
         self.workspaces: list[Buffer] = []
@@ -152,6 +153,8 @@ class Context:
         """One loop; ``body(ctx)`` makes what is inside."""
         a, place = str(f.args[0]), kind or str(f.args[2])
         inner, lets = self.bind(a, ctx)
+        if place == "numa" and (f.args[3].op != "for" or f.args[3].args[2] != "core"):  # type: ignore[union-attr]
+            place = "core"  # no cores to share a domain: a thread for each
         if place in ("core", "grid"):
             inner = replace(inner, parallel=True)
         extent: Term = f.args[1]  # type: ignore[assignment]

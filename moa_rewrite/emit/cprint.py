@@ -9,6 +9,7 @@ from ..terms import Term, free_axes, reads, show, subterms
 from .cexpr import C_TYPE, CExpr
 from .fold import const
 from .loops import Buffer, Comment, Declare, If, Let, Loop, LoopProgram, Node, Store, Update, expressions, nodes
+from .numa import collapsed, shared
 from .work import uneven
 
 
@@ -46,6 +47,8 @@ class CPrinter:
     def source(self) -> CSource:
         p = self.p
         self.put('#include "moarw.h"')
+        if any(isinstance(n, Loop) and n.kind == "numa" for n in nodes((*p.body, *p.touch))):
+            self.put('#include "moarw_numa.h"')
         self.put(f'#include "{p.name}.h"')
         self.put("")
         self.put("// Stages are written before they are read: an obligation that was proved; compilers cannot see it through the tests of full tiles.")
@@ -69,13 +72,33 @@ class CPrinter:
         self.put("return 0;")
         self.depth = 0
         self.put("}")
+        if p.touch:
+            self.touch_function()
         self.lines[start:start] = self.functions
         return CSource("\n".join(self.lines) + "\n", self.header())
 
+    def touch_function(self) -> None:
+        """Writes to the outputs before there are values, each row in its domain."""
+        self.put("")
+        self.put(f"int {self.signature(self.p.name + '_touch', self.touch_parameters())} {{")
+        self.depth = 1
+        self.unmentioned(self.p.touch, self.p.outputs)
+        self.checks()
+        self.block(self.p.touch, parallel=False)
+        self.put("return 0;")
+        self.depth = 0
+        self.put("}")
+
+    def touch_parameters(self) -> list[str]:
+        return [*self.parameters()[: len(self.p.sizes)], *self.parameters()[len(self.p.sizes) + len(self.p.inputs) :]]
+
     def unused(self) -> None:
-        """Parameters that the body does not mention, so that compilers do not warn."""
-        used = self.mentioned(self.p.body)
-        for b in (*self.p.inputs, *self.p.outputs):
+        self.unmentioned(self.p.body, (*self.p.inputs, *self.p.outputs))
+
+    def unmentioned(self, body: tuple[Node, ...], arrays: tuple[Buffer, ...]) -> None:
+        """Parameters that a body does not mention, so that compilers do not warn."""
+        used = self.mentioned(body)
+        for b in arrays:
             if b.name not in used:
                 self.put(f"(void){b.name};")
         for s in self.p.sizes:
@@ -209,7 +232,7 @@ class CPrinter:
                         self.nested(other, parallel)
                     self.put("}")
                 case Loop():
-                    if n.kind == "core" and not parallel:
+                    if n.kind in ("core", "numa") and not parallel:
                         self.region(n)
                     else:
                         self.loop(n, parallel)
@@ -287,22 +310,9 @@ class CPrinter:
         self.put("}")
 
     def region(self, n: Loop) -> None:
-        """A parallel region: private workspaces, then the core loops, collapsed where they are perfectly nested."""
-        chain, body = [n], n.body
-        lets: list[Let] = []
-        while True:
-            early = [b for b in body if isinstance(b, Let)]
-            rest = [b for b in body if not isinstance(b, Let)]
-            if len(rest) != 1 or not isinstance(rest[0], Loop) or rest[0].kind != "core":
-                break
-            bound = {c.var for c in chain} | {b.name for b in (*lets, *early)}
-            if free_axes(rest[0].extent) & bound:
-                break
-            lets += early
-            chain.append(rest[0])
-            body = rest[0].body
+        """A parallel region: private workspaces, then the core loops, collapsed where they are perfectly nested; over domains, each thread's share of each."""
         where = f" if ({self.e.text(self.p.parallel_if, 'bool')})" if self.p.parallel_if is not None else ""
-        self.put(f"#pragma omp parallel{where}")
+        self.put(f"#pragma omp parallel{' proc_bind(spread)' if n.kind == 'numa' else ''}{where}")
         self.put("{")
         self.depth += 1
         used = self.mentioned((n,))
@@ -312,16 +322,34 @@ class CPrinter:
                 if b.name in used:
                     self.pointer(b, offset)
                 offset += f" + {self.plain_bytes(b)}"
-        collapse = f" collapse({len(chain)})" if len(chain) > 1 else ""
-        schedule = "dynamic" if uneven((*lets, *body), frozenset(c.var for c in chain)) else "static"
-        self.put(f"#pragma omp for{collapse} schedule({schedule})")
-        for c in chain:
-            self.put(f"for (int64_t {c.var} = 0; {c.var} < {self.e.text(c.extent, 'i64', 6)}; {c.var}++) {{")
-            self.depth += 1
-        self.block((*lets, *body), parallel=True)
-        for _ in chain:
-            self.depth -= 1
-            self.put("}")
+        if n.kind == "numa":
+            self.domains(n)
+        else:
+            chain, lets, body = collapsed(n)
+            collapse = f" collapse({len(chain)})" if len(chain) > 1 else ""
+            schedule = "dynamic" if uneven((*lets, *body), frozenset(c.var for c in chain)) else "static"
+            self.put(f"#pragma omp for{collapse} schedule({schedule})")
+            for c in chain:
+                self.put(f"for (int64_t {c.var} = 0; {c.var} < {self.e.text(c.extent, 'i64', 6)}; {c.var}++) {{")
+                self.depth += 1
+            self.block((*lets, *body), parallel=True)
+            for _ in chain:
+                self.depth -= 1
+                self.put("}")
+        self.depth -= 1
+        self.put("}")
+
+    def domains(self, n: Loop) -> None:
+        """The domains a thread serves, and of each its share of the iterations."""
+        first, second, lets, body = shared(n, lambda t: self.e.text(t, "i64"))
+        for line in first:
+            self.put(line)
+        self.depth += 1
+        self.block(tuple(lets), parallel=True)
+        for line in second:
+            self.put(line)
+        self.nested(body, parallel=True)
+        self.put("}")
         self.depth -= 1
         self.put("}")
 
@@ -342,8 +370,16 @@ class CPrinter:
         if p.workspaces:
             out += ["", f"/* Bytes of workspace that {p.name} allocates with moarw_nt threads, -1 if the number overflows. */"]
             out += [f"int64_t {self.signature(p.name + '_workspace', [f'const int64_t {s}' for s in (*p.sizes, 'moarw_nt')])};"]
+        if p.touch:
+            out += ["", *_TOUCH, f"int {self.signature(p.name + '_touch', self.touch_parameters())};"]
         out += ["", "#ifdef __cplusplus", "}", "#endif", "", "#endif", ""]
         return "\n".join(out)
+
+
+_TOUCH = (
+    "/* Writes zeros to the outputs, so that their pages lie in the memory domain whose threads compute them: for outputs that were just allocated and not",
+    " * written to. Call it with the sizes, environment and number of threads of the calls to come. Returns 0, or 1 when the sizes are refused. */",
+)
 
 
 def tile_end(body: tuple[Node, ...], k: int, p: LoopProgram) -> int:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..terms import Term, axis, free_axes, subterms
-from .loops import Comment, Declare, If, Let, Loop, Node, Store, Update, expressions, nodes
+from .loops import If, Let, Loop, Node, expressions, nodes, replaced
+from .numa import positive as in_domains
 
 
 def hoist(body: tuple[Node, ...], fresh: Callable[[str], str]) -> tuple[tuple[Node, ...], list[str]]:
@@ -30,13 +31,13 @@ def _block(body: tuple[Node, ...], known: frozenset[str], positive: frozenset[Te
                         out.append(Let(names[t], t))
                         moved.append(f"{t} before {n.var}")
                         known |= {names[t]}
-                    n = _replace(n, t, axis(names[t]))
+                    n = replaced(n, t, axis(names[t]))
                     assert isinstance(n, Loop)
                 if any(t.op == "max" for t in subterms(n.extent)):  # gfortran 12 fails on such a bound of a simd loop
                     name = fresh("n")
                     out.append(Let(name, n.extent))
                     n, known = replace(n, extent=axis(name)), known | {name}
-            n = replace(n, body=_block(n.body, known | {n.var}, positive | {n.extent}, fresh, moved))
+            n = replace(n, body=_block(n.body, known | {n.var}, positive | {n.extent} | in_domains(n), fresh, moved))
         elif isinstance(n, If):
             n = replace(n, then=_block(n.then, known, positive, fresh, moved), other=_block(n.other, known, positive, fresh, moved))
         elif isinstance(n, Let):
@@ -63,26 +64,3 @@ def _sure(divisor: Term, positive: frozenset[Term]) -> bool:
 
 def _index(t: Term) -> bool:
     return t.op in ("int", "size", "axis") or (t.op in ("add", "sub", "mul", "neg", "idiv", "mod", "min", "max") and all(map(_index, t.kids())))
-
-
-def _replace(n: Node, old: Term, new: Term) -> Node:
-    def term(t: Term) -> Term:
-        return new if t is old else t.map(term)
-
-    def terms(ts: tuple[Term, ...]) -> tuple[Term, ...]:
-        return tuple(map(term, ts))
-
-    def body(ns: tuple[Node, ...]) -> tuple[Node, ...]:
-        return tuple(_replace(m, old, new) for m in ns)
-
-    match n:
-        case Let():
-            return replace(n, value=term(n.value))
-        case Store() | Update():
-            return replace(n, index=terms(n.index), value=term(n.value))
-        case Loop():
-            return replace(n, extent=term(n.extent), body=body(n.body))
-        case If():
-            return replace(n, cond=term(n.cond), then=body(n.then), other=body(n.other))
-        case Declare() | Comment():
-            return n

@@ -16,14 +16,14 @@ All loops run from 0 to extent - 1; an extent <= 0 means no iteration. A loop bo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Union
 
 from ..terms import Term
 
 Node = Union["Let", "Declare", "Store", "Update", "Loop", "If", "Comment"]
 
-KINDS = ("seq", "unroll", "simd", "core", "grid", "block")
+KINDS = ("seq", "unroll", "simd", "core", "numa", "grid", "block")
 SPACES = ("input", "output", "value", "register", "stack", "private", "shared")
 
 
@@ -86,7 +86,8 @@ class Loop:
     """for var in range(extent): body.
 
     ``kind``   seq; unroll (unroll fully when ``trip`` is known); simd (one vector lane per iteration, iterations independent);
-               core (iterations independent, over threads); grid, block (GPU blocks and threads, iterations independent).
+               core (iterations independent, over threads); numa (over memory domains, in C only: holds one core loop,
+               Lets apart); grid, block (GPU blocks and threads, iterations independent).
     ``trip``   the constant number of iterations when lowering knows it.
     ``unroll`` advice for a seq loop: unroll by this factor (0: none).
     Directly nested core loops are independent of each other and may be collapsed.
@@ -140,6 +141,7 @@ class LoopProgram:
     parallel_if: Term | None = None
     notes: tuple[Note, ...] = ()
     names: dict[str, str] = field(default_factory=dict)  # the kernel's name -> identifier, for sizes, arrays and axes
+    touch: tuple[Node, ...] = ()  # a body that zeroes the outputs, each row in the domain that computes it; () where there are no domains
 
 
 def nodes(body: tuple[Node, ...]) -> Iterator[Node]:
@@ -166,3 +168,28 @@ def expressions(n: Node) -> tuple[Term, ...]:
             return (c,)
         case _:
             return ()
+
+
+def replaced(n: Node, old: Term, new: Term) -> Node:
+    """A node with a term replaced wherever it occurs in its expressions and those of the nodes inside."""
+
+    def term(t: Term) -> Term:
+        return new if t is old else t.map(term)
+
+    def terms(ts: tuple[Term, ...]) -> tuple[Term, ...]:
+        return tuple(map(term, ts))
+
+    def body(ns: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple(replaced(m, old, new) for m in ns)
+
+    match n:
+        case Let():
+            return replace(n, value=term(n.value))
+        case Store() | Update():
+            return replace(n, index=terms(n.index), value=term(n.value))
+        case Loop():
+            return replace(n, extent=term(n.extent), body=body(n.body))
+        case If():
+            return replace(n, cond=term(n.cond), then=body(n.then), other=body(n.other))
+        case Declare() | Comment():
+            return n

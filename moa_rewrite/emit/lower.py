@@ -18,12 +18,13 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-from ..terms import Kernel, Term, axis, free_axes
+from ..terms import I, Kernel, Term, free_axes, num
+from . import numa
 from .context import BYTES, Ctx, Options, neutral
 from .context import NOT_SUMMED as NOT_SUMMED
 from .fold import const, fold
 from .hoist import hoist
-from .loops import Declare, If, Let, Loop, LoopProgram, Node, Store, expressions, nodes
+from .loops import Declare, If, Let, Loop, LoopProgram, Node, expressions, nodes
 from .nests import Nests
 from .prepare import emissions, items
 from .storage import Layout, loop_extents
@@ -44,11 +45,13 @@ class Lower(Nests):
                 first += self.initialise(a.name)
         lines, moved = hoist(prune((*first, *body)), names.fresh)
         self.note("hoist", *moved)
+        touch = numa.with_parts(self.touch(), names.fresh) if self.k.touches else ()
+        lines, work = numa.with_parts(lines, names.fresh), worth_threads(lines)
         return LoopProgram(
             kernel_name, sizes, tuple(map(self.expr, self.source.where)), inputs, outputs, tuple(self.workspaces), dict(self.buffers), lines,
             {names.of("size", s): v for s, v in self.options.fix.items()},
-            worth_threads(lines) if self.options.parallel_if is None else self.expr(self.options.parallel_if),
-            tuple(self.notes), {n: i for (_, n), i in self.names.given.items()},
+            work if self.options.parallel_if is None else self.expr(self.options.parallel_if),
+            tuple(self.notes), {n: i for (_, n), i in self.names.given.items()}, touch,
         )  # fmt: skip
 
     # --- statements ---
@@ -102,13 +105,24 @@ class Lower(Nests):
         b = self.buffers[self.array_of[name]]
         summed = (str(e.args[0]) for e in emissions(self.k.body) if e.args[1] == name and e.args[0] not in NOT_SUMMED)
         monoid = next(summed, None) or self.k.stage(name).monoid
-        at = tuple(axis(self.names.fresh(f"c{n}")) for n in range(len(b.shape)))
-        body: tuple[Node, ...] = (Store(b.name, at, neutral(monoid, b.dtype)),)
-        for n in reversed(range(len(at))):
-            kind = "simd" if n == len(at) - 1 else "core" if n == 0 and b.space in ("output", "shared") else "seq"
-            body = (Loop(str(at[n].args[0]), b.shape[n], kind, body, trip=const(b.shape[n])),)
         self.note("init", f"{name} starts at {neutral(monoid, b.dtype)}")
-        return list(body)
+        return list(self.cells(name, neutral(monoid, b.dtype)))
+
+    def cells(self, name: str, value: Term) -> tuple[Node, ...]:
+        """Loops that store a value in every cell of an array, row by row in the domains where it has any."""
+        b = self.buffers[self.array_of[name]]
+        t = next((t for t in self.k.touches if t.array == name and b.space in ("output", "shared")), None)
+        layout = self.layouts.get(name)
+        order = layout.order if layout else list(range(len(b.shape)))
+        if t is None or t.axis not in order:
+            return (numa.filled(b, value, self.names.fresh),)
+        row = order.index(t.axis) + (1 if layout and layout.panel else 0)  # panels are slowest
+        return (numa.filled(b, value, self.names.fresh, t, row, self.expr(fold(t.rows))),)
+
+    def touch(self) -> tuple[Node, ...]:
+        """A body that writes zeros to all outputs."""
+        zero = {"bool": Term("bool", 0), "f32": num("0.0"), "f64": num("0.0")}
+        return tuple(n for a in self.k.outputs for n in self.cells(a.name, zero.get(a.dtype, I(0))))
 
 
 def prune(body: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -142,5 +156,6 @@ def prune(body: tuple[Node, ...]) -> tuple[Node, ...]:
 def lower(kernel: Kernel, target: str = "c", options: Options | None = None) -> LoopProgram:
     """The loop program of an ONF kernel. ``target``: c, fortran or cuda."""
     assert target in ("c", "fortran", "cuda"), target
+    kernel = kernel if target == "c" else numa.joined(kernel)
     return Lower(kernel, replace(options or Options(), exp_nonpositive=target == "c")).run()
 

@@ -23,6 +23,7 @@ from .fold import bounded, const, fold
 from .fuse import fuse, registers
 from .loops import Buffer, Declare, If, Let, Loop, Node, Store
 from .lower import BYTES, NOT_SUMMED, Ctx, Lower, Options, neutral
+from .numa import joined
 from .prepare import emissions, items
 from .storage import Layout, loop_extents
 
@@ -351,5 +352,5 @@ def mentioned(n: CudaNode) -> frozenset[str]:
 
 def lower_cuda(kernel: Kernel, options: Options | None = None) -> CudaProgram:
     """The launches of an ONF kernel. MoaError where a placement would make threads race or needs storage a thread does not have."""
-    return LowerCuda(kernel, options or Options()).cuda()
+    return LowerCuda(joined(kernel), options or Options()).cuda()
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from dataclasses import replace as with_fields
 
 from ..terms import Kernel, Path, Stage, Term, at, axis, free_axes, get, ix, num, positions, put, reads, seq, subterms
+from . import numa
 from .prepare import types_of
 from .storage import loop_extents, span, split, whole_extent
 from .types import dtype
@@ -112,7 +113,7 @@ class _Expand:
         self.k, self.g = kernel, group
         self.types = types_of(kernel)
         self.dtype = dtype(group.s, self.types)
-        self.extents = loop_extents(kernel.body, kernel)
+        self.extents = loop_extents(kernel.body, kernel) | numa.extents(kernel)
         self.made: list[Stage] = []
 
     def run(self) -> tuple[Kernel, str]:

@@ -42,7 +42,8 @@ def fix_sizes(k: Kernel, fixed: Mapping[str, int]) -> Kernel:
         return fold(walk(t))
 
     arrays = {n: tuple(with_fields(a, shape=tuple(map(f, a.shape))) for a in getattr(k, n)) for n in ("inputs", "outputs", "stages")}
-    return with_fields(k, body=f(k.body), defs=tuple((a, f(d)) for a, d in k.defs), **arrays)  # type: ignore[arg-type]
+    touches = tuple(with_fields(t, rows=f(t.rows)) for t in k.touches)
+    return with_fields(k, body=f(k.body), defs=tuple((a, f(d)) for a, d in k.defs), touches=touches, **arrays)  # type: ignore[arg-type]
 
 
 def neutral(monoid: str, like: str) -> Term:

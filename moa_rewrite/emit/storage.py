@@ -204,6 +204,8 @@ def span(kernel: Kernel, a: str, extents: Mapping[str, Term]) -> Term:
         first = substitute(e, {o: I(0) for o in sorted(free_axes(e))})
         return fold(Term("max", last, first))
     parts = split(d)
+    if parts is None and a in extents:  # parts of a length that sizes decide
+        return fold(extents[a])
     if parts is None:
         raise ValueError(f"no bound for axis {a} = {d}")
     x, t, _ = parts

@@ -54,7 +54,7 @@ def _deepest(n: Node, middle: dict[str, Term]) -> tuple[int, list[Term], bool]:
     if not isinstance(n, Loop):
         return 0, [], False
     extent = fold(substitute(n.extent, middle))
-    inner = {**middle, n.var: Term("idiv", extent, Term("int", 2))}
+    inner = {**middle, n.var: Term("int", 0) if n.kind == "numa" else Term("idiv", extent, Term("int", 2))}  # the last domains may have nothing to do
     for let in n.body:
         if isinstance(let, Let):
             inner[let.name] = fold(substitute(let.value, inner))

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..rules import Rule, Step
 from ..rules.rule import Value
-from ..terms import Array, Kernel, Stage, Term, parse_term, show, subterms
+from ..terms import Array, Kernel, Stage, Term, Touch, parse_term, show, subterms
 from ..terms.ops import ARGS
 from .storage import Limits
 
@@ -188,9 +188,11 @@ def kernel_to_json(k: Kernel) -> dict[str, Any]:
             "definition": show(s.definition), "layout": list(s.layout), "panel": s.panel,
         }  # fmt: skip
 
+    touches = [{"array": t.array, "axis": t.axis, "rows": show(t.rows), "domains": t.domains} for t in k.touches]
     return {
         "name": k.name, "sizes": list(k.sizes), "where": [show(w) for w in k.where], "inputs": [array(a) for a in k.inputs],
         "outputs": [array(a) for a in k.outputs], "stages": [stage(s) for s in k.stages], "defs": [[n, show(t)] for n, t in k.defs], "body": show(k.body),
+        **({"touches": touches} if touches else {}),
     }  # fmt: skip
 
 
@@ -210,6 +212,7 @@ def kernel_from_json(d: Mapping[str, Any]) -> Kernel:
     return Kernel(
         _text(d["name"]), tuple(map(_text, d["sizes"])), terms(d["where"]), tuple(map(array, d["inputs"])), tuple(map(array, d["outputs"])),
         _term(d["body"]), tuple(map(stage, d["stages"])), tuple((_text(n), _term(t)) for n, t in d["defs"]),
+        tuple(Touch(_text(t["array"]), _whole(t["axis"]), _term(_text(t["rows"])), _whole(t["domains"])) for t in d.get("touches", ())),
     )  # fmt: skip
 
 class _Table:

@@ -16,6 +16,7 @@ from ..terms.kernel import Stage
 from .reach import Witness, invert, search
 from .smt import Script, conj, disj, lit
 from .storage import Limits, Storage, around, memory_limit, storages, stored_shape
+from .touch import first_touch
 from .walk import DIVISOR, SEQUENTIAL, Access, Frame, Frames, accesses, bases, bound_names, common, loops_in, refused, scope
 
 Shown = tuple[tuple[str, str], ...]
@@ -23,7 +24,7 @@ Shown = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Obligation:
-    """``kind`` admissible, bounds, offset, lemma, cover, defined, once, race, layout or capacity. ``name`` is unique in a kernel and stable.
+    """``kind`` admissible, bounds, offset, lemma, cover, defined, once, race, layout, capacity or touch. ``name`` is unique in a kernel and stable.
     ``shown``: (label, SMT expression) pairs printed with a counterexample; ``complaint``: what one means. ``confirm`` decides from the
     values of the symbols whether a counterexample is real, by enumeration."""
 
@@ -80,6 +81,8 @@ class _Generator:
         for s in self.storages:
             yield self.layout(s.stage)
             yield from self.capacity(s)
+        for kind, name, script, shown, complaint in first_touch(self.kernel, self.accesses):
+            yield Obligation(kind, name, script.text(), shown, complaint)
 
     # --- preconditions ---------------------------------------------------------------------------------------------------------
     def admissible(self) -> Iterator[Obligation]:

@@ -35,6 +35,13 @@ def invert(s: Script, t: Term, value: str, env: dict[str, str], bound: frozenset
                     invert(s, a, f"(- {value} {s.int(b, env)})", env, bound)
                     return
             for a, b in ((args[0], args[1]), (args[1], args[0])):
+                members = s.members.get(a.args[0].args[0]) if a.op == "mul" and a.args[0].op == "axis" and a.args[1].op != "int" else None
+                if members is not None and not open_(a.args[1]):  # x < members
+                    rows = s.int(a.args[1], env)
+                    which = s.part(value, rows, members)
+                    invert(s, a.args[0], which, env, bound)
+                    invert(s, b, f"(- {s.name(value)} {s.product(which, rows)})", env, bound)
+                    return
                 if a.op == "mul" and not open_(a.args[1]):  # x*T + y with 0 <= y < T
                     divisor = s.int(a.args[1], env)
                     s.nonlinear |= a.args[1].op != "int"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..terms import Kernel, Term, free_axes, show
+from ..terms import Kernel, Term, free_axes, loops, show
 from .walk import Frames, is_index
 
 _INT = {"add": "+", "sub": "-", "mul": "*", "idiv": "div", "mod": "mod"}  # div and mod agree with floor division for divisors > 0
@@ -37,6 +37,9 @@ class Script:
         self.declared: dict[str, str] = {}
         self.facts: list[str] = []
         self.nonlinear = False
+        self.members = {str(f.args[0]): int(f.args[1].args[0]) for f in loops(kernel.body) if f.args[2] == "numa" and f.args[1].op == "int"}  # type: ignore
+        self.few: dict[str, int] = {}  # text of a value -> what it is known to stay below
+        self.named: dict[str, str] = {}  # text -> symbol that is equal to it
         for n in kernel.sizes:
             self.fact(f"(<= 0 {self.size(n)})")
         for w in kernel.where:
@@ -67,6 +70,30 @@ class Script:
         self.fact(conj(f"(<= 0 {v})", f"(< {v} {extent})"))
         return v
 
+    def name(self, text: str) -> str:
+        """A symbol that is equal to an integer expression; numbers and symbols stand for themselves."""
+        if not text.startswith("(") or (text.startswith("(- ") and text[3:-1].isdigit()):
+            return text
+        if text not in self.named:
+            self.named[text] = self.symbol(f"e:{len(self.named)}")
+            self.fact(f"(= {self.named[text]} {text})")
+        return self.named[text]
+
+    def product(self, few: str, by: str) -> str:
+        """few * by, where few is one of a few values: by cases, which keeps the argument linear."""
+        by, out = self.name(by), "0"
+        for k in range(self.few[few] - 1, 0, -1):
+            out = f"(ite (= {few} {k}) {by if k == 1 else f'(* {k} {by})'} {out})"
+        return self.name(out)
+
+    def part(self, value: str, rows: str, members: int) -> str:
+        """The largest k < members with k * rows <= value (0 if there is none): value div rows of a value that lies in one of the parts."""
+        value, rows = self.name(value), self.name(rows)
+        passed = [f"(ite (<= {rows if k == 1 else f'(* {k} {rows})'} {value}) 1 0)" for k in range(1, members)]
+        out = self.name(f"(+ {' '.join(passed)})" if len(passed) > 1 else passed[0] if passed else "0")
+        self.few[out] = members
+        return out
+
     def bind(self, frames: Frames, env: Env, copy: str = "") -> dict[str, str]:
         """One iteration of the loops and reductions in ``frames`` for which the conditions hold; ``copy`` keeps two iterations apart."""
         out = dict(env)
@@ -77,6 +104,8 @@ class Script:
                 while f"|{name}|" in out.values():  # hides the axis of that name around it
                     name += "~"
                 out[f.name] = self.variable(name, self.int(f.term, out))
+                if f.place == "numa" and f.term.op == "int":
+                    self.few[out[f.name]] = int(f.term.args[0])  # type: ignore[arg-type]
             elif f.kind == "if":
                 assert f.term is not None
                 self.fact(self.bool(f.term, out))
@@ -132,6 +161,8 @@ class Script:
         if t.op == "select":
             return f"(ite {self.bool(args[0], env)} {self.int(args[1], env)} {self.int(args[2], env)})"
         x = [self.int(a, env) for a in args]
+        if t.op == "mul" and x[0] in self.few and args[1].op != "int":
+            return self.product(*x)
         match t.op:
             case "max" | "min":
                 return f"(ite ({'>=' if t.op == 'max' else '<='} {x[0]} {x[1]}) {x[0]} {x[1]})"

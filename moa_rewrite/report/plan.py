@@ -11,7 +11,7 @@ from . import pretty, units
 from .table import columns, labelled, paint
 
 KINDS = {"admissible": "preconditions", "bounds": "bounds", "offset": "index range", "lemma": "lemmas", "cover": "outputs covered", "once": "exactly once",
-           "defined": "defined before use", "race": "no race", "layout": "layouts", "capacity": "capacity"}  # fmt: skip
+           "defined": "defined before use", "race": "no race", "layout": "layouts", "capacity": "capacity", "touch": "first touch"}  # fmt: skip
 
 
 @dataclass(frozen=True)

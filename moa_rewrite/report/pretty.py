@@ -101,6 +101,7 @@ def header(k: Kernel) -> list[str]:
     if k.where:
         lines.append(f"  where {', '.join(expression(w) for w in k.where)}")
     lines += [f"  {name} = {expression(e)}" for name, e in k.defs]
+    lines += [f"  index r along axis {t.axis} of {t.array} is first touched by domain r // {expression(t.rows, level=9)} of {t.domains}" for t in k.touches]
     return lines
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..semantics.types import dtype as type_of
-from ..terms import Kernel, Path, Stage, Term, at, free_axes, ix, put, subterms, writes
+from ..terms import Kernel, Path, Stage, Term, Touch, at, free_axes, ix, put, subterms, writes
 from ..terms import replace as replace_term
 from ..terms.ops import ARGS, DTYPES, STATEMENTS
 from .masks import idle_unless
@@ -195,8 +195,23 @@ def skip(kernel: Kernel, path: Path, c: Term) -> Kernel:
     return kernel.with_body(put(kernel.body, path, Term("guard", c, s)))
 
 
+def touch(kernel: Kernel, path: Path, array: str, axis: int, rows: Term, domains: int) -> Kernel:
+    """The pages of an output or stage may be placed anywhere: no value depends on it. That each domain computes what it places is an obligation on the
+    final form."""
+    if path:
+        raise RuleError("the placement of pages belongs to the header: the position must be the root")
+    shapes = {o.name: o.shape for o in kernel.outputs} | {s.name: s.shape for s in kernel.stages}
+    if not 0 <= axis < len(shapes.get(array, ())):
+        raise RuleError(f"no output or stage {array} with an axis {axis}")
+    if domains < 1 or any(u.op not in _SIZES for u in subterms(rows)):
+        raise RuleError(f"{rows} is no number of rows for each of {domains} domains")
+    if any(t.array == array for t in kernel.touches):
+        raise RuleError(f"the pages of {array} are placed already")
+    return replace(kernel, touches=(*kernel.touches, Touch(array, axis, rows, domains)))
+
+
 _SIZES = ("size", "int", "add", "sub", "mul", "idiv", "mod", "min", "max")
-BUILTINS: dict[str, Callable[..., Kernel]] = {f.__name__: f for f in (alpha, ring, materialise, place, layout, panel, admit, skip)}
+BUILTINS: dict[str, Callable[..., Kernel]] = {f.__name__: f for f in (alpha, ring, materialise, place, layout, panel, admit, skip, touch)}
 PARAMS: dict[str, dict[str, type]] = {
     "alpha": {"new": Term},
     "ring": {"new": Term},
@@ -206,6 +221,7 @@ PARAMS: dict[str, dict[str, type]] = {
     "panel": {"T": str, "width": Term},
     "admit": {"c": Term},
     "skip": {"c": Term},
+    "touch": {"array": str, "axis": int, "rows": Term, "domains": int},
 }
 
 

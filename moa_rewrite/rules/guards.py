@@ -10,6 +10,7 @@ from collections.abc import Callable
 from ..semantics.types import dtype
 from ..terms import Kernel, Term, free_axes
 from .names import bound_axes, closure, extents, keyed_by, outer_reads, outer_writes
+from .polynomial import is_index
 
 
 def notin(kernel: Kernel, i: str, *terms: Term) -> bool:
@@ -96,6 +97,11 @@ def tile(kernel: Kernel, t: Term) -> bool:
     return t.op == "int" and t.args[0] >= 1  # type: ignore[operator]
 
 
+def over_sizes(kernel: Kernel, n: Term) -> bool:
+    """Integer arithmetic over sizes and constants: the same number wherever it stands."""
+    return is_index(n) and not free_axes(n)
+
+
 def scalar(kernel: Kernel, t: Term) -> bool:
     """A scalar that is no function of array terms: a constant, size, axis, element or reduction."""
     return t.op in ("int", "num", "bool", "size", "axis", "get", "psi", "reduce")
@@ -136,6 +142,6 @@ GUARDS: dict[str, Callable[..., bool]] = {
     f.__name__: f
     for f in (
         notin, absent, distinct, noreads, keyed, keyed_stage, keyed_either, disjoint, untouched, unwritten, unread, unfed, writes_only,
-        collects, collects_pairs, tile, scalar, below, real, positive,
+        collects, collects_pairs, tile, over_sizes, scalar, below, real, positive,
     )
 }  # fmt: skip

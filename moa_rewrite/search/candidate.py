@@ -7,6 +7,7 @@ from typing import Any
 
 from ..rules import RuleSet, Step, apply_step
 from ..terms import I, Kernel, Term, size
+from . import numa
 from .algebra import extent_points
 from .cost import Cost, Entry
 from .extract import Extractor
@@ -123,4 +124,5 @@ def realise(c: Candidate, rules: RuleSet) -> tuple[Kernel, list[Step]]:
         for s in skips(k):
             k = apply_step(k, rules, s)
             tail.append(s)
-    return k, [*origin, *steps, *tail]
+    k, parts = numa.split(k, rules, 1 if gpu else c.cost.m.domains, c.cost.m.cores, c.space.problem.sizes)
+    return k, [*origin, *steps, *tail, *parts]

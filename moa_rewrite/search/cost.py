@@ -51,6 +51,7 @@ class Model:
     dram: float  # bytes a cycle, all cores together
     ways: tuple[tuple[float, int], ...] = ()  # of each level: bytes of a way (addresses so far apart share a set), how many lines a set holds
     tiles: tuple[tuple[int, int], ...] = ((4, 64), (8, 128), (8, 512))  # register tile of an unrolled axis and cache tile around it, to start from
+    domains: int = 1  # memories of the machine, each nearest to as many cores
 
     @staticmethod
     def of(m: Any) -> Model:
@@ -61,7 +62,7 @@ class Model:
         rates = [float(lv.bandwidth) / clock for lv in levels[1:]] + [float(m.memory_bandwidth_core) / clock]
         return Model(caps, tuple(max(r, 0.25) for r in rates), tuple(lv.name for lv in levels), clock, int(m.cores), int(m.simd_bytes), int(m.vector_registers),
                      float(m.fma_per_cycle), float(m.exp_cycles), float(m.fork_s) * clock, float(m.memory_bandwidth) / clock,
-                     tuple((float(lv.bytes) / lv.ways, lv.ways) for lv in levels))  # fmt: skip
+                     tuple((float(lv.bytes) / lv.ways, lv.ways) for lv in levels), domains=int(getattr(m, "numa_domains", 1)))  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,17 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Touch:
+    """Whose memory an output or stage lies in: the cells whose index along ``axis`` (a number, from 0) is r are first written, and so their pages
+    placed, by memory domain ``r // rows``. ``rows`` is an integer term over sizes, ``domains`` how many there are."""
+
+    array: str
+    axis: int
+    rows: Term
+    domains: int
+
+
+@dataclass(frozen=True)
 class Kernel:
     name: str
     sizes: tuple[str, ...]
@@ -52,6 +63,7 @@ class Kernel:
     body: Term
     stages: tuple[Stage, ...] = ()
     defs: tuple[tuple[str, Term], ...] = ()  # lifted axes: ("i", i.o*T + i.i), in the order they were made
+    touches: tuple[Touch, ...] = ()  # at most one per array
 
     def array(self, name: str) -> Array | Stage:
         found: list[Array | Stage] = [*self.inputs, *self.outputs, *self.stages]

@@ -55,7 +55,7 @@ ARGS: dict[str, str] = {
     "scan": "sisEA",  # inclusive scan along axis k
     "gather": "iAA",  # gather(k, E, A): axis k of A is selected by the integer array E, whose shape is the first k axes of A
     # --- statements: a statement denotes the monoid-sum of what it emits to each (array, index) ---
-    "for": "sEsS",  # for(axis, extent, place, body); place "seq" or a machine level: core simd unroll grid block
+    "for": "sEsS",  # for(axis, extent, place, body); place "seq" or a machine level: core simd unroll grid block numa
     "emit": "ssIE",  # emit(monoid, X, <i, ...>, e): contributes e to X[i, ...]; monoid "once": exactly one contribution
     "seq": "SS",
     "new": "sS",  # new(T, body): storage for stage T, local to body; identity at entry
