@@ -15,6 +15,9 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
 
 #define MOARW_INLINE static inline __attribute__((always_inline, unused))
 #define MOARW_NOINLINE __attribute__((noinline))
@@ -139,6 +142,100 @@ MOARW_INLINE int64_t moarw_pow_i64(int64_t a, int64_t b) {
         if (b & 1) r *= x;
     return (int64_t)r;
 }
+
+/* Elements of a row of n before the first that begins a line; n where none does. */
+MOARW_INLINE int64_t moarw_head(const void *row, int64_t n, int64_t size) {
+    const int64_t head = (int64_t)(-(uintptr_t)row & 63) / size;
+    return head < n && (uintptr_t)row % (uintptr_t)size == 0 ? head : n;
+}
+/* to is on a 64-byte boundary, from too; bytes is a multiple of 64. */
+MOARW_INLINE void moarw_stream(void *to, const void *from, size_t bytes) {
+#if defined(__AVX__)
+    for (size_t k = 0; k < bytes / 32; k++) _mm256_stream_si256((__m256i *)to + k, _mm256_load_si256((const __m256i *)from + k));
+#elif defined(__SSE2__)
+    for (size_t k = 0; k < bytes / 16; k++) _mm_stream_si128((__m128i *)to + k, _mm_load_si128((const __m128i *)from + k));
+#else
+    memcpy(to, from, bytes);
+#endif
+}
+/* Before others may read what was streamed. */
+MOARW_INLINE void moarw_fence(void) {
+#ifdef __SSE2__
+    _mm_sfence();
+#endif
+}
+/* The line of a byte at this distance from an array, which may end before it. */
+MOARW_INLINE void moarw_prefetch(const void *array, int64_t bytes) { __builtin_prefetch((const void *)((uintptr_t)array + (uintptr_t)bytes), 0, 2); }
+
+/* Running sums of a piece of 256 bytes, in place, after a carry; returns the last, the next carry. Those of a vector are made in log2 steps, each of which
+ * adds to every lane the one so many places before it, and the carry waits for one addition a vector. One after another without GCC's shuffles. */
+#define MOARW_ADD(a, b, I) ((a) + (b))
+#define MOARW_MUL(a, b, I) ((a) * (b))
+#define MOARW_PICK(a, b, I, test) ((__typeof__(a))(((I)(test) & (I)(b)) | (~(I)(test) & (I)(a))))
+#define MOARW_MAX(a, b, I) MOARW_PICK(a, b, I, ((b) > (a)) | ((b) != (b)))
+#define MOARW_MIN(a, b, I) MOARW_PICK(a, b, I, ((b) < (a)) | ((b) != (b)))
+#if defined(__GNUC__) && !defined(__clang__)
+#if defined(__AVX512F__)
+#define MOARW_VECTOR 64
+#define MOARW_LANES_4 {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+#define MOARW_LANES_8 {0, 1, 2, 3, 4, 5, 6, 7}
+#elif defined(__AVX2__)
+#define MOARW_VECTOR 32
+#define MOARW_LANES_4 {0, 1, 2, 3, 4, 5, 6, 7}
+#define MOARW_LANES_8 {0, 1, 2, 3}
+#else
+#define MOARW_VECTOR 16
+#define MOARW_LANES_4 {0, 1, 2, 3}
+#define MOARW_LANES_8 {0, 1}
+#endif
+typedef int32_t moarw_lanes_4 __attribute__((vector_size(MOARW_VECTOR)));
+typedef int64_t moarw_lanes_8 __attribute__((vector_size(MOARW_VECTOR)));
+#define MOARW_STEP(s, OP, I) \
+    if (s < lanes) v = OP(__builtin_shuffle(none, v, place + (lanes - s)), v, I);
+#define MOARW_SCAN(name, T, bytes, OP, identity)                                  \
+    MOARW_INLINE T moarw_scan_##name(T *piece, T carry) {                         \
+        typedef T V __attribute__((vector_size(MOARW_VECTOR)));                   \
+        enum { lanes = MOARW_VECTOR / bytes };                                    \
+        const moarw_lanes_##bytes place = MOARW_LANES_##bytes;                    \
+        const V none = (V){0} + (T)(identity);                                    \
+        V before = (V){0} + carry;                                                \
+        for (int k = 0; k < 256 / bytes; k += lanes) {                            \
+            V v;                                                                  \
+            memcpy(&v, piece + k, sizeof v);                                      \
+            MOARW_STEP(1, OP, moarw_lanes_##bytes)                                \
+            MOARW_STEP(2, OP, moarw_lanes_##bytes)                                \
+            MOARW_STEP(4, OP, moarw_lanes_##bytes)                                \
+            MOARW_STEP(8, OP, moarw_lanes_##bytes)                                \
+            const V all = __builtin_shuffle(v, place * 0 + (lanes - 1));          \
+            v = OP(before, v, moarw_lanes_##bytes);                               \
+            before = OP(before, all, moarw_lanes_##bytes);                        \
+            memcpy(piece + k, &v, sizeof v);                                      \
+        }                                                                         \
+        return before[0];                                                         \
+    }
+#else
+#define MOARW_SCAN(name, T, bytes, OP, identity)                                  \
+    MOARW_INLINE T moarw_scan_##name(T *piece, T carry) {                         \
+        for (int k = 0; k < 256 / bytes; k++) {                                   \
+            carry = MOARW_ONE_##OP(carry, piece[k]);                              \
+            piece[k] = carry;                                                     \
+        }                                                                         \
+        return carry;                                                             \
+    }
+#define MOARW_ONE_MOARW_ADD(a, b) ((a) + (b))
+#define MOARW_ONE_MOARW_MUL(a, b) ((a) * (b))
+#define MOARW_ONE_MOARW_MAX(a, b) ((b) > (a) || (b) != (b) ? (b) : (a))
+#define MOARW_ONE_MOARW_MIN(a, b) ((b) < (a) || (b) != (b) ? (b) : (a))
+#endif
+#define MOARW_SCANS(ty, T, bytes, least, most)        \
+    MOARW_SCAN(add_##ty, T, bytes, MOARW_ADD, 0)      \
+    MOARW_SCAN(mul_##ty, T, bytes, MOARW_MUL, 1)      \
+    MOARW_SCAN(max_##ty, T, bytes, MOARW_MAX, least)  \
+    MOARW_SCAN(min_##ty, T, bytes, MOARW_MIN, most)
+MOARW_SCANS(f32, float, 4, -INFINITY, INFINITY)
+MOARW_SCANS(f64, double, 8, -(double)INFINITY, (double)INFINITY)
+MOARW_SCANS(i32, int32_t, 4, INT32_MIN, INT32_MAX)
+MOARW_SCANS(i64, int64_t, 8, INT64_MIN, INT64_MAX)
 
 /* Sizes: each operation sets *bad on overflow. */
 MOARW_INLINE int64_t moarw_add(int64_t a, int64_t b, bool *bad) { int64_t r; *bad |= __builtin_add_overflow(a, b, &r); return r; }

@@ -48,7 +48,8 @@ def _c(kernel: Kernel, stem: str, fix: Mapping[str, int], machine: Any) -> tuple
     from ..build import C_FLAGS
     from ..emit import Options, lower, print_c
 
-    lowered = lower(kernel, "c", Options(fix=fix, vector_bytes=machine.simd_bytes, vector_registers=machine.vector_registers))
+    cache = max((level.bytes for level in machine.levels), default=0)
+    lowered = lower(kernel, "c", Options(fix=fix, vector_bytes=machine.simd_bytes, vector_registers=machine.vector_registers, cache_bytes=cache))
     printed = print_c(lowered)
     return lowered, {f"{stem}.c": _renamed(printed.c_text, lowered.name, stem), f"{stem}.h": printed.h_text}, _march(C_FLAGS, machine)
 

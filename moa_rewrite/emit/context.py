@@ -11,8 +11,9 @@ from . import numa
 from .fold import const, fold
 from .loops import Buffer, Let, Loop, Node, Note
 from .names import Names
-from .osm import expand_osm
+from .osm import expand_osm, shifted
 from .prepare import emissions, prepare, types_of
+from .rows import scoped
 from .storage import Layout, loop_extents, rejoin
 
 STACK_BYTES = 64 * 1024  # local arrays of a kernel together
@@ -29,7 +30,7 @@ class Options:
     kernel (None: where there is little to do, see work.py). ``unroll``: of reduction loops.
 
     ``vector_bytes``, ``vector_registers``: of the machine; a register tile holds no more accumulators than there are registers (unrolled axes that would
-    exceed them become loops outside the reduction).
+    exceed them become loops outside the reduction). ``cache_bytes``: of its last cache, see stream.py; 0 where it is not known.
     """
 
     fix: Mapping[str, int] = field(default_factory=dict)
@@ -37,7 +38,8 @@ class Options:
     unroll: int = 4
     vector_bytes: int = 32
     vector_registers: int = 16
-    exp_nonpositive: bool = False  # the printer knows ``expn``
+    cache_bytes: int = 0
+    plain_c: bool = False  # the printer knows ``expn`` and running sums
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,11 @@ class Context:
         for rule, _, text in (line.partition(": ") for line in carried):
             self.note(rule, text)
         self.note("osm", *osm_notes)
+        if options.plain_c:
+            self.k, lines = shifted(self.k)
+            self.note("shifted", *lines)
+        self.k = self.k.with_body(scoped(self.k.body))
+        self.plain = self.k
         body, joined = rejoin(self.k)
         self.note("rejoin", *joined)
         self.k = self.k.with_body(body)
@@ -103,7 +110,7 @@ class Context:
         """A scalar term of the kernel as an expression over buffers."""
         if t.op == "axis":
             return axis(self.names.of("axis", str(t.args[0])))
-        if t.op == "expn" and not self.options.exp_nonpositive:
+        if t.op == "expn" and not self.options.plain_c:
             return Term("exp", *map(self.expr, t.kids()))
         if t.op == "size":
             return size_term(self.names.of("size", str(t.args[0])))

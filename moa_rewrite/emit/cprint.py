@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..terms import Term, free_axes, reads, show, subterms
 from .cexpr import C_TYPE, CExpr
+from .cstream import fetch, print_marked
 from .fold import const
 from .loops import Buffer, Comment, Declare, If, Let, Loop, LoopProgram, Node, Store, Update, expressions, nodes
 from .numa import collapsed, shared
@@ -67,6 +68,8 @@ class CPrinter:
         if p.workspaces:
             self.allocate()
         self.block(p.body, parallel=False)
+        if streams(p.body, regions=False):
+            self.put("moarw_fence();")
         if p.workspaces:
             self.put("free(moarw_ws);")
         self.put("return 0;")
@@ -298,6 +301,9 @@ class CPrinter:
         self.put(f"{cell} = {self.e.text(Term(monoid, get, value), ty)};")
 
     def loop(self, n: Loop, parallel: bool) -> None:
+        if n.piece:
+            print_marked(self, n)
+            return
         if n.kind == "unroll" and n.trip is not None:
             if n.trip > 1:
                 self.put(f"#pragma GCC unroll {n.trip}")
@@ -306,7 +312,11 @@ class CPrinter:
         if n.kind == "simd" and not any(isinstance(u, Loop) for u in nodes(n.body)):  # on an outer loop the pragma makes gcc's code slow
             self.put("#pragma omp simd")
         self.put(f"for (int64_t {n.var} = 0; {n.var} < {self.e.text(n.extent, 'i64', 6)}; {n.var}++) {{")
-        self.nested(n.body, parallel)
+        self.depth += 1
+        for a in n.ahead:
+            fetch(self, a)
+        self.block(n.body, parallel)
+        self.depth -= 1
         self.put("}")
 
     def region(self, n: Loop) -> None:
@@ -336,6 +346,8 @@ class CPrinter:
             for _ in chain:
                 self.depth -= 1
                 self.put("}")
+        if streams((n,)):
+            self.put("moarw_fence();")
         self.depth -= 1
         self.put("}")
 
@@ -402,6 +414,16 @@ def tile_end(body: tuple[Node, ...], k: int, p: LoopProgram) -> int:
         return 0
     scalars = {u.buffer for u in tile if isinstance(u, Store | Update) and not p.buffers[u.buffer].shape}
     return 0 if scalars - own else end
+
+
+def streams(body: tuple[Node, ...], regions: bool = True) -> bool:
+    """Whether something in a body, parallel regions included or not, is stored past the caches: others see such stores after a fence."""
+    for n in body:
+        if isinstance(n, If) and (streams(n.then, regions) or streams(n.other, regions)):
+            return True
+        if isinstance(n, Loop) and (regions or n.kind not in ("core", "numa")) and (n.stream or streams(n.body, regions)):
+            return True
+    return False
 
 
 def _updates(u: Loop, buffer: str) -> bool:

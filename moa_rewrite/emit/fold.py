@@ -43,6 +43,8 @@ def _one(t: Term) -> Term:
                 return a
             if op == "sub" and a is b and a.op in ("axis", "size"):
                 return I(0)
+            if op == "mod" and (inner := _shifted(a)) is not None and inner[0].op == "mod" and inner[0].args[1] is b:
+                return _one(Term("mod", shift(inner[0].args[0], inner[1]), b))  # type: ignore[arg-type]
     if op == "neg" and isinstance(args[0], Term) and (x := const(args[0])) is not None:
         return I(-x)
     if op == "select" and isinstance(args[0], Term) and args[0].op == "bool":
@@ -53,6 +55,20 @@ def _one(t: Term) -> Term:
             if isinstance(c, Term) and c.op == "bool":
                 return other if bool(c.args[0]) == (op == "and") else c  # type: ignore[return-value]
     return t
+
+
+def _shifted(t: Term) -> tuple[Term, int] | None:
+    """(e, c) of ``e + c`` or ``e - c`` with an integer c."""
+    if t.op in ("add", "sub") and (c := const(t.args[1])) is not None:  # type: ignore[arg-type]
+        return t.args[0], c if t.op == "add" else -c  # type: ignore[return-value]
+    return None
+
+
+def shift(t: Term, c: int) -> Term:
+    """``t + c`` with the integers of t's outermost sums collected."""
+    while (inner := _shifted(t)) is not None:
+        t, c = inner[0], c + inner[1]
+    return t if c == 0 else Term("add", t, I(c)) if c > 0 else Term("sub", t, I(-c))
 
 
 def const(t: Term) -> int | None:

@@ -90,6 +90,10 @@ class Loop:
                Lets apart); grid, block (GPU blocks and threads, iterations independent).
     ``trip``   the constant number of iterations when lowering knows it.
     ``unroll`` advice for a seq loop: unroll by this factor (0: none).
+    ``stream``, ``scan``, ``ahead`` are for C only and change no value, see stream.py:
+    ``stream`` what the loop stores goes past the caches; ``scan`` the monoid of a running sum that the loop carries;
+    ``piece``  the stack buffer that a loop with one of these computes into;
+    ``ahead``  elements that will be read soon, fetched at the start of each iteration (of a loop that streams or scans: for each line of the array).
     Directly nested core loops are independent of each other and may be collapsed.
     """
 
@@ -99,6 +103,10 @@ class Loop:
     body: tuple[Node, ...]
     trip: int | None = None
     unroll: int = 0
+    stream: bool = False
+    scan: str = ""
+    piece: str = ""
+    ahead: tuple[Term, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -162,8 +170,8 @@ def expressions(n: Node) -> tuple[Term, ...]:
             return (v,)
         case Store(index=ix, value=v) | Update(index=ix, value=v):
             return (*ix, v)
-        case Loop(extent=e):
-            return (e,)
+        case Loop(extent=e, ahead=ahead):
+            return (e, *ahead)
         case If(cond=c):
             return (c,)
         case _:
@@ -188,7 +196,7 @@ def replaced(n: Node, old: Term, new: Term) -> Node:
         case Store() | Update():
             return replace(n, index=terms(n.index), value=term(n.value))
         case Loop():
-            return replace(n, extent=term(n.extent), body=body(n.body))
+            return replace(n, extent=term(n.extent), body=body(n.body), ahead=terms(n.ahead))
         case If():
             return replace(n, cond=term(n.cond), then=body(n.then), other=body(n.other))
         case Declare() | Comment():

@@ -10,49 +10,92 @@
     rejoin       seq loops over both parts of a lifted axis become one loop
     osm          see osm.py
     carry, wrap  see carry.py, wrap.py
+    stream, prefetch, scan  see stream.py; C only
+    fill         a row of a stage is filled by the loop that sums over it
+    shifted      see osm.py; rows, fuse: see rows.py
     hoist        quotients and remainders that a loop does not change are computed before it
 """
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
-from ..terms import I, Kernel, Term, free_axes, num
+from ..terms import I, Kernel, Term, free_axes, get, num, reads, subterms
 from . import numa
-from .context import BYTES, Ctx, Options, neutral
+from .context import BYTES, STACK_BYTES, Ctx, Options, neutral
 from .context import NOT_SUMMED as NOT_SUMMED
-from .fold import const, fold
+from .fold import bounded, const, fold
 from .hoist import hoist
-from .loops import Declare, If, Let, Loop, LoopProgram, Node, expressions, nodes
+from .loops import Buffer, Declare, If, Let, Loop, LoopProgram, Node, Store, Update, expressions, nodes
 from .nests import Nests
 from .prepare import emissions, items
-from .storage import Layout, loop_extents
+from .rows import flat, rows, scoped
+from .storage import Layout, loop_extents, rejoin
+from .stream import scans, stream
 from .work import worth_threads
 
 
 class Lower(Nests):
+    again: tuple[Buffer, ...] = ()  # workspaces of another version, of which one runs
+
     def run(self) -> LoopProgram:
         k, names = self.k, self.names
         kernel_name = names.function(k.name)
         sizes = tuple(names.of("size", s) for s in k.sizes)
         inputs = tuple(self.parameter(a.name, a.dtype, a.shape, "input" if a.shape else "value") for a in k.inputs)
         outputs = tuple(self.parameter(a.name, a.dtype, a.shape, "output") for a in k.outputs)
-        body = self.statement(k.body, Ctx())
-        first: list[Node] = []
-        for a in k.outputs:
-            if a.name in self.needs_init:
-                first += self.initialise(a.name)
-        lines, moved = hoist(prune((*first, *body)), names.fresh)
-        self.note("hoist", *moved)
+        lines = self.version()
+        threads = worth_threads(lines)
+        if self.options.plain_c:
+            lines, marked = scans(lines, self.buffers, self.piece)
+            self.note_all(marked)
+        if self.options.cache_bytes:
+            lines = self.past_caches(lines)
         touch = numa.with_parts(self.touch(), names.fresh) if self.k.touches else ()
-        lines, work = numa.with_parts(lines, names.fresh), worth_threads(lines)
+        lines = numa.with_parts(lines, names.fresh)
         return LoopProgram(
             kernel_name, sizes, tuple(map(self.expr, self.source.where)), inputs, outputs, tuple(self.workspaces), dict(self.buffers), lines,
             {names.of("size", s): v for s, v in self.options.fix.items()},
-            work if self.options.parallel_if is None else self.expr(self.options.parallel_if),
+            threads if self.options.parallel_if is None else self.expr(self.options.parallel_if),
             tuple(self.notes), {n: i for (_, n), i in self.names.given.items()}, touch,
         )  # fmt: skip
+
+    def version(self) -> tuple[Node, ...]:
+        """The body lowered, with what sets outputs that are summed to."""
+        body = self.statement(self.k.body, Ctx())
+        first: list[Node] = []
+        for a in self.k.outputs:
+            if a.name in self.needs_init:
+                first += self.initialise(a.name)
+        lines, moved = hoist(prune((*first, *body)), self.names.fresh)
+        self.note("hoist", *moved)
+        return lines
+
+    def past_caches(self, plain: tuple[Node, ...]) -> tuple[Node, ...]:
+        """Row by row and past the caches where that pays, as plain elsewhere."""
+        before = list(self.notes), dict(self.buffers), list(self.workspaces)
+        kernel = flat(self.plain)
+        body, turned = rows(kernel)
+        self.note_all(turned)
+        body, joined = rejoin(kernel.with_body(scoped(body)))
+        self.note("rejoin", *joined)
+        self.k = kernel.with_body(body)
+        self.extents = loop_extents(body, self.k) | numa.extents(self.k)
+        self.again, self.stack_left, self.needs_init = tuple(self.workspaces), STACK_BYTES, set()
+        found = stream(self.version(), self.buffers, self.options.cache_bytes, self.piece)
+        if found is None:
+            self.notes, self.buffers, self.workspaces = before
+            return plain
+        lines, large, marked = found
+        self.note_all(marked)
+        return (If(large, lines, plain),)
+
+    def note_all(self, notes: list[tuple[str, str]]) -> None:
+        for rule, text in notes:
+            self.note(rule, text)
+
+    def piece(self, ty: str, n: int) -> Buffer:
+        return self.new_buffer("piece", ty, (I(n),), "stack", "values on their way to an output")
 
     # --- statements ---
 
@@ -61,7 +104,7 @@ class Lower(Nests):
             case "skip":
                 return []
             case "seq":
-                return list(itertools.chain.from_iterable(self.statement(s, ctx.into("seq")) for s in items(t)))
+                return self.sequence(items(t), ctx.into("seq"))
             case "guard":
                 body = self.statement(t.args[1], ctx.into("guard"))  # type: ignore[arg-type]
                 return [If(self.expr(fold(t.args[0])), tuple(body))] if body else []  # type: ignore[arg-type]
@@ -73,6 +116,35 @@ class Lower(Nests):
                 chain = self.chain(t)
                 return self.nest(chain, ctx) if chain else self.loop(t, ctx, lambda c: self.statement(t.args[3], c))  # type: ignore[arg-type]
         raise ValueError(f"{t.op} is no statement")
+
+    def sequence(self, parts: list[Term], ctx: Ctx) -> list[Node]:
+        out: list[Node] = []
+        done = 0
+        for n, s in enumerate(parts):
+            if n >= done:
+                both = self.filled(s, parts[n + 1], ctx) if n + 1 < len(parts) else None
+                out += self.statement(s, ctx) if both is None else both
+                done = n + (1 if both is None else 2)
+        return out
+
+    def filled(self, a: Term, b: Term, ctx: Ctx) -> list[Node] | None:
+        """A loop that fills a row of a stage and the next, which sums over it, as one; None where they are not such loops."""
+        fill, sums = self.chain(a), self.chain(b)
+        if fill is None or sums is None or len(fill.loops) != 1 or len(sums.loops) != 1 or fill.emit.args[0] != "once" or sums.emit.args[0] in NOT_SUMMED:
+            return None
+        f, g = fill.loops[0], sums.loops[0]
+        _, x, at, value = fill.emit.args
+        cell = Term("get", x, at)  # type: ignore[arg-type]
+        if f.args[:3] != g.args[:3] or f.args[2] != "simd" or bounded(f.args[1])[0] is not None:  # type: ignore[arg-type]
+            return None
+        if x not in self.layouts or self.k.stage(str(x)).panel:
+            return None
+        places = [u for u in subterms(sums.emit.args[3]) if u.op == "get" and u.args[0] == x]  # type: ignore[arg-type]
+        if places != [cell] or sums.emit.args[1] in reads(value):  # type: ignore[arg-type]
+            return None
+        store = Store(self.array_of[str(x)], self.index(str(x), at), self.expr(fold(value)))  # type: ignore[arg-type]
+        self.note("fill", f"{x} is filled where {sums.emit.args[1]} sums over it")
+        return list(before_updates(tuple(self.nest(sums, ctx)), store))
 
     def new(self, name: str, body: Term, ctx: Ctx) -> list[Node]:
         stage = self.k.stage(name)
@@ -90,7 +162,8 @@ class Lower(Nests):
             space = None
         if space is None:
             space = "private" if ctx.parallel else "shared"
-        buffer = self.new_buffer(name, stage.dtype, shape, space, name)
+        like = (name, stage.dtype, shape, space)
+        buffer = next((b for b in self.again if (b.source, b.dtype, b.shape, b.space) == like), None) or self.new_buffer(name, stage.dtype, shape, space, name)
         self.array_of[name] = buffer.name
         self.note("storage", f"{name}[{', '.join(stage.axes)}] is {buffer.name}[{', '.join(map(str, shape))}], {space}")
         inner = self.statement(body, ctx.into("new", name))
@@ -153,9 +226,27 @@ def prune(body: tuple[Node, ...]) -> tuple[Node, ...]:
     return tuple(reversed(out))
 
 
+def before_updates(body: tuple[Node, ...], store: Store) -> tuple[Node, ...]:
+    """The body with a store before each update that reads what it stores."""
+    cell = get(store.buffer, *store.index)
+    out: list[Node] = []
+    for n in body:
+        match n:
+            case Loop():
+                n = replace(n, body=before_updates(n.body, store))
+            case If():
+                n = replace(n, then=before_updates(n.then, store), other=before_updates(n.other, store))
+            case Update(value=v) if cell in subterms(v):
+                out.append(store)
+        out.append(n)
+    return tuple(out)
+
+
 def lower(kernel: Kernel, target: str = "c", options: Options | None = None) -> LoopProgram:
     """The loop program of an ONF kernel. ``target``: c, fortran or cuda."""
     assert target in ("c", "fortran", "cuda"), target
-    kernel = kernel if target == "c" else numa.joined(kernel)
-    return Lower(kernel, replace(options or Options(), exp_nonpositive=target == "c")).run()
+    options = options or Options()
+    c = target == "c"
+    kernel = kernel if c else numa.joined(kernel)
+    return Lower(kernel, replace(options, plain_c=c, cache_bytes=options.cache_bytes if c else 0)).run()
 

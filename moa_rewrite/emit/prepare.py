@@ -9,7 +9,7 @@ from ..terms import I, Kernel, Stage, Term, get, identity, ix, seq, subterms
 from .carry import carry, scan
 from .fold import fold
 from .types import dtype
-from .wrap import wrap, wraps
+from .wrap import own, wrap, wraps
 
 
 def items(t: Term) -> list[Term]:
@@ -64,7 +64,7 @@ class Prepare:
         self.axes = {str(u.args[0]) for u in subterms(kernel.body) if u.op in ("for", "axis")} | {a for a, _ in kernel.defs}
 
     def run(self) -> Kernel:
-        body = self.statement(self.k.body)
+        body = self.statement(own(self.k.body))
         return with_fields(self.k, body=body, stages=tuple(self.stages))
 
     def fresh(self, base: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..terms import I, Kernel, Term, axis, free_axes, substitute, subterms
+from ..terms import I, Kernel, Term, axis, free_axes, replace, substitute, subterms
 
 
 def shifts(t: Term) -> list[int] | None:
@@ -20,10 +20,20 @@ def shifts(t: Term) -> list[int] | None:
 
 
 def _shift(e: Term, j: Term) -> int | None:
+    if e is j:
+        return 0
     if e.op in ("add", "sub") and e.args[0] is j and e.args[1].op == "int":  # type: ignore[union-attr]
         c = e.args[1].args[0]  # type: ignore[union-attr]
         return c if e.op == "add" else -c  # type: ignore[return-value, operator]
     return None
+
+
+def own(t: Term) -> Term:
+    """A statement with ``j mod n`` replaced by j in loops over j:n."""
+    if t.op == "for":
+        j, n, place, body = t.args
+        return Term("for", j, n, place, replace(own(body), Term("mod", axis(str(j)), n), axis(str(j))))  # type: ignore[arg-type]
+    return t.map(own) if t.op in ("seq", "new", "guard") else t
 
 
 def wraps(kernel: Kernel, t: Term) -> bool:
