@@ -136,6 +136,7 @@ def summary(o: pipeline.Outcome, folder: Path) -> dict[str, Any]:
         "kernel": j.kernel.name, "machine": j.machine.name, "target": j.target, "sizes": j.sizes, "fixed": j.fix, "directory": str(folder),
         "narrowed": [show(w) for w in r.kernel.where if w not in j.kernel.where],
         "files": sorted(o.bundle.contents), "compiled": o.compiled, "tried": o.tried, "steps": len(r.steps), "proved": dict(Counter(p.kind for p in o.proved)),
+        "search": {"seconds": r.seconds, "nodes": {name: rep.nodes for name, rep in r.reports.items()}},
         "plans": [
             {"rank": p.rank, "chosen": p.chosen, "label": p.label,
              "summary": p.summary, "predicted_s": p.predicted_s, "seconds": p.terms, "bytes": p.moved, "tiles": p.tiles,
