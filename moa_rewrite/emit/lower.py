@@ -11,6 +11,7 @@
     osm          see osm.py
     carry, wrap  see carry.py, wrap.py
     stream, prefetch, scan  see stream.py; C only
+    blocks       see blocks.py; C only
     fill         a row of a stage is filled by the loop that sums over it
     shifted      see osm.py; rows, fuse: see rows.py
     hoist        quotients and remainders that a loop does not change are computed before it
@@ -22,6 +23,7 @@ from dataclasses import replace
 
 from ..terms import I, Kernel, Term, free_axes, get, num, reads, subterms
 from . import numa
+from .blocks import blocks
 from .context import BYTES, STACK_BYTES, Ctx, Options, neutral
 from .context import NOT_SUMMED as NOT_SUMMED
 from .fold import bounded, const, fold
@@ -69,7 +71,13 @@ class Lower(Nests):
                 first += self.initialise(a.name)
         lines, moved = hoist(prune((*first, *body)), self.names.fresh)
         self.note("hoist", *moved)
+        if self.options.plain_c:
+            lines, cut = blocks(lines, self.buffers, self.names.fresh, self.partial)
+            self.note("blocks", *cut)
         return lines
+
+    def partial(self, b: Buffer) -> Buffer:
+        return self.new_buffer("part", b.dtype, b.shape, "register", f"{b.source}, of a block")
 
     def past_caches(self, plain: tuple[Node, ...]) -> tuple[Node, ...]:
         """Row by row and past the caches where that pays, as plain elsewhere."""
