@@ -179,8 +179,13 @@ class Saturation:
                 ranks[t] = (work(t, points), repr(t))
             return ranks[t]
 
-        for _ in range(12):  # bottom up until nothing changes: classes may be cyclic
-            changed = False
+        from egglog.bindings import PanicSpan, Var
+
+        _, root = self.eg.eval_expr(Var(PanicSpan(), "$source"))
+        changed, rounds = True, 0
+        # bottom up until nothing changes, which in cyclic classes may take long: then until there are some forms
+        while changed and (rounds < 12 or root not in memo):
+            changed, rounds = False, rounds + 1
             for cls, nodes in rows.items():
                 found = dict.fromkeys(memo.get(cls, []))
                 for op, inputs in nodes:
@@ -194,11 +199,6 @@ class Saturation:
                 if best != memo.get(cls, []):
                     memo[cls] = best
                     changed = True
-            if not changed:
-                break
-        from egglog.bindings import PanicSpan, Var
-
-        _, root = self.eg.eval_expr(Var(PanicSpan(), "$source"))
         return memo[root]
 
     def closure(self) -> Closure:
