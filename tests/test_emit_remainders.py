@@ -220,7 +220,8 @@ def test_names_of_the_rules():
 
 def test_group_sizes():
     assert group_size(None, 12, 2, 32) == 4  # two vectors a row: four rows are eight chains
-    assert group_size(None, 12, 1, 32) == 6  # two equal groups rather than 8 and 4
+    assert group_size(None, 12, 1, 32) == 12  # not many more than needed: all of the tile's
+    assert group_size(None, 10, 2, 32) == 4 and group_size(None, 9, 2, 16) == 3  # equal groups rather than 4, 4 and 1
     assert group_size(None, None, 1, 16) == 8
     assert group_size(15, 15, 1, 32) == 15  # all rows at once waste none
     assert group_size(16, 16, 1, 16) == 8

@@ -105,9 +105,12 @@ class Remainders(Context):
 
 
 def group_size(number: int | None, top: int | None, vectors: int, registers: int) -> int:
-    """Rows in a group: enough to hide the latency of additions. Of the sizes that fit in registers, for a known number of rows, one that wastes least."""
+    """Rows in a group: enough to hide the latency of additions, or all of a tile when it has no more than twice as many. For a known number of rows, of the
+    sizes that fit in registers, one that wastes least."""
     need = max(1, min(-(-CHAINS // vectors), MOST_UNROLLED))
     if number is None:
+        if top is not None and top <= 2 * need and top * vectors <= registers:
+            return top
         return need if top is None else -(-top // -(-top // need))
     if number <= need:
         return max(number, 1)
