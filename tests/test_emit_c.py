@@ -190,7 +190,7 @@ def test_lowering_is_deterministic_and_noted():
     a, b = lower(onf.attention()), lower(onf.attention())
     assert print_c(a) == print_c(b)
     assert {"let", "storage", "init", "accumulate", "full-tile", "rejoin", "osm", "pad-lanes"} <= {n.rule for n in a.notes}
-    assert {n.rule for n in lower(onf.dot()).notes} == {"lanes", "let"}
+    assert {n.rule for n in lower(onf.dot()).notes} == {"lanes", "let", "blocks"}
 
 
 def test_names_that_are_c_words(tmp_path):

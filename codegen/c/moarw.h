@@ -93,13 +93,13 @@ MOARW_INLINE float moarw_expn_f32(float x) {
 }
 MOARW_INLINE double moarw_expn_f64(double x) { return moarw_exp_f64(x); }
 
-/* max and min propagate NaN; qmax may return either operand when one is NaN (one instruction). */
+/* max and min propagate NaN (an instruction of the machine, then the test of b); qmax may return either operand when one is NaN (one instruction). */
 MOARW_INLINE float moarw_qmax_f32(float a, float b) { return b > a ? b : a; }
 MOARW_INLINE double moarw_qmax_f64(double a, double b) { return b > a ? b : a; }
-MOARW_INLINE float moarw_max_f32(float a, float b) { return b > a || b != b ? b : a; }
-MOARW_INLINE double moarw_max_f64(double a, double b) { return b > a || b != b ? b : a; }
-MOARW_INLINE float moarw_min_f32(float a, float b) { return b < a || b != b ? b : a; }
-MOARW_INLINE double moarw_min_f64(double a, double b) { return b < a || b != b ? b : a; }
+MOARW_INLINE float moarw_max_f32(float a, float b) { const float m = b > a ? b : a; return b != b ? b : m; }
+MOARW_INLINE double moarw_max_f64(double a, double b) { const double m = b > a ? b : a; return b != b ? b : m; }
+MOARW_INLINE float moarw_min_f32(float a, float b) { const float m = b < a ? b : a; return b != b ? b : m; }
+MOARW_INLINE double moarw_min_f64(double a, double b) { const double m = b < a ? b : a; return b != b ? b : m; }
 MOARW_INLINE int64_t moarw_max_i64(int64_t a, int64_t b) { return b > a ? b : a; }
 MOARW_INLINE int64_t moarw_qmax_i64(int64_t a, int64_t b) { return b > a ? b : a; }
 MOARW_INLINE int64_t moarw_min_i64(int64_t a, int64_t b) { return b < a ? b : a; }
