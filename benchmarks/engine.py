@@ -5,7 +5,7 @@
 
 Whole processes (imports and the C compiler included), medians. Peak memory is the largest resident set of the process or of a compiler that it starts.
 
---scale measures programs that grow, and fits the exponent of the growth (least squares between logarithms):
+--scale measures programs that grow, and fits the exponent of the growth (least squares between logarithms), for all sizes and for the last two:
 
     file          k kernels in one file, each optimized by a run of its own
     chained       one kernel of k statements, each of which reads the result of the one before
@@ -159,7 +159,8 @@ def scaled(families: list[str], args: argparse.Namespace) -> dict[str, dict]:
                 break
         known = {k: r for k, r in rows.items() if r is not None}
         fit = {n: exponent(list(known), [max(r[n], 1e-9) for r in known.values()]) for n in ("cpu_s", "check_s", "nodes", "peak_MiB")}
-        out[family] = {"rows": rows, "exponent": fit}
+        last = {n: exponent(list(known)[-2:], [max(r[n], 1e-9) for r in list(known.values())[-2:]]) for n in fit}
+        out[family] = {"rows": rows, "exponent": fit, "last_step": last}
     return out
 
 
@@ -171,8 +172,8 @@ def table(found: dict[str, dict]) -> str:
                 f"{r['cpu_s']:.2f}", f"{r['search_s']:.2f}", f"{r['nodes']:,.0f}", f"{r['peak_MiB']:.0f}", f"{r['check_s']:.2f}", f"{r['check_MiB']:.0f}"
             ]  # fmt: skip
             lines.append(f"| {family} | {k} | {' | '.join(cells)} |")
-        e = f["exponent"]
-        lines.append(f"| | **exponent** | {e['cpu_s']:.2f} | | {e['nodes']:.2f} | {e['peak_MiB']:.2f} | {e['check_s']:.2f} | |")
+        for name, e in (("exponent", f["exponent"]), ("of the last step", f["last_step"])):
+            lines.append(f"| | **{name}** | {e['cpu_s']:.2f} | | {e['nodes']:.2f} | {e['peak_MiB']:.2f} | {e['check_s']:.2f} | |")
     return "\n".join(lines)
 
 

@@ -58,3 +58,11 @@ def test_processes(engine: ModuleType, tmp_path: Path) -> None:
     assert engine.run([sys.executable, "-c", "while True: pass"], str(tmp_path), limit=1) is None
     with pytest.raises(SystemExit, match="failed"):
         engine.run([sys.executable, "-c", "raise SystemExit(3)"], str(tmp_path))
+
+
+def test_the_table(engine: ModuleType) -> None:
+    row = {"cpu_s": 2.0, "search_s": 1.0, "nodes": 1000.0, "peak_MiB": 100.0, "check_s": 0.5, "check_MiB": 80.0}
+    fit = dict.fromkeys(("cpu_s", "nodes", "peak_MiB", "check_s"), 1.25)
+    text = engine.table({"chained": {"rows": {4: row, 8: None}, "exponent": fit, "last_step": {**fit, "cpu_s": 2.5}}})
+    assert "| chained | 4 | 2.00 | 1.00 | 1,000 | 100 | 0.50 | 80 |" in text and "| chained | 8 | over the limit |" in text
+    assert "**exponent** | 1.25 |" in text and "**of the last step** | 2.50 |" in text
