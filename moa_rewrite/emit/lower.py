@@ -7,6 +7,7 @@
     accumulate   a reduction next to its emission runs in register accumulators, one per cell of the unroll and simd axes inside
     lanes        a reduction on simd lanes keeps one partial result per lane
     full-tile    loops of extent min(T, ...) get a version with constant trip count where the tile is full
+    group, strip what is left of tiles that are not full keeps constant trip counts too, see remainders.py
     rejoin       seq loops over both parts of a lifted axis become one loop
     osm          see osm.py
     carry, wrap  see carry.py, wrap.py
