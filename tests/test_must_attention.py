@@ -118,7 +118,7 @@ def planned(folder: Path, *more: str) -> tuple[float, str, dict[str, Any]]:
     j = pipeline.job(args)
     done = pipeline.certified(j, pipeline.search(j, args))
     data = optimize.summary(done, folder)
-    return next(p["predicted_s"] for p in data["plans"] if p["chosen"]), optimize.report(done, folder, 0), data
+    return next(p["predicted_s"] for p in data["plans"] if p["chosen"]), optimize.report(done, folder, 0, args.top), data
 
 
 @pytest.fixture(scope="module")

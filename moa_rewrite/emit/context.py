@@ -82,6 +82,7 @@ class Context:
         self.needs_init: set[str] = set()
         self.stack_left = STACK_BYTES
         self.counts: dict[str, int] = {}
+        self.known: frozenset[str] = frozenset()  # axes with a value in the loop that was entered last
         for e in emissions(self.k.body):
             if e.args[0] not in NOT_SUMMED:
                 self.counts[str(e.args[1])] = self.counts.get(str(e.args[1]), 0) + 1
@@ -121,7 +122,7 @@ class Context:
     def index(self, name: str, at: Term) -> tuple[Term, ...]:
         items_ = tuple(a for a in at.args if isinstance(a, Term))
         layout = self.layouts.get(name)
-        return tuple(self.expr(fold(e)) for e in (layout.index(items_) if layout else items_))
+        return tuple(self.expr(fold(e)) for e in (layout.index(items_, self.known) if layout else items_))
 
     # --- loops ---
 
@@ -149,6 +150,7 @@ class Context:
         while True:
             ready = [(n, d) for n, d in todo if free_axes(d) <= known]
             if not ready:
+                self.known = known
                 return replace(ctx.into("for", a), known=known), lets
             for n, d in ready:
                 lets.append(Let(self.names.of("axis", n), self.expr(fold(d))))

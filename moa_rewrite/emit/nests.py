@@ -143,7 +143,7 @@ class Nests(Remainders):
                 return not any(self.is_key(a, self.k.base_axes(free_axes(i))) for i in at)  # type: ignore[arg-type]
             if any(s.op == "get" or not self.padded(s, a, lanes) for i in at for s in [i] if isinstance(s, Term) and _reads_any(s)):
                 return False
-            index = layout.index(at)  # type: ignore[arg-type]
+            index = layout.index(at, self.known)  # type: ignore[arg-type]
             uses = [n for n, i in enumerate(index) if self.is_key(a, self.k.base_axes(free_axes(i)))]
             if not uses:
                 return True

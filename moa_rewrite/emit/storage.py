@@ -117,8 +117,8 @@ class Layout:
         if self.panel:
             self.shape = (fold(ceil_div(self.shape[-1], self.panel)), *self.shape[:-1], I(self.panel))
 
-    def index(self, at: tuple[Term, ...]) -> tuple[Term, ...]:
-        """Storage indices of the element at given key values."""
+    def index(self, at: tuple[Term, ...], known: frozenset[str]) -> tuple[Term, ...]:
+        """Storage indices of the element at given key values. ``known``: axes with a value."""
         out = []
         for k in self.order:
             cell, e = self.cells[k], at[k]
@@ -130,21 +130,21 @@ class Layout:
             else:
                 raise ValueError(f"{self.stage.name} is stored in pieces along {self.stage.axes[k]} and read at {e}")
         if self.panel:
-            which, within = self._cut(fold(out[-1]))
+            which, within = self._cut(fold(out[-1]), known)
             return (which, *out[:-1], within)
         return tuple(out)
 
-    def _cut(self, e: Term) -> tuple[Term, Term]:
+    def _cut(self, e: Term, known: frozenset[str]) -> tuple[Term, Term]:
         """The panel of an index along the last axis, and its place there."""
         w = self.panel
         if e.op == "axis" and (d := self.defs.get(str(e.args[0]))) is not None:
             parts = split(d)
-            if parts is not None and parts[1] % w == 0:
-                return self._cut(fold(d))
+            if parts is not None and parts[1] % w == 0 and {parts[0], parts[2]} <= known:
+                return self._cut(fold(d), known)
         if e.op == "axis" and self._below(e):
             return I(0), e
         if e.op == "add" and e.args[0].op == "mul" and (t := const(e.args[0].args[1])) is not None and t % w == 0:  # type: ignore[union-attr, arg-type]
-            which, within = self._cut(e.args[1])  # type: ignore[arg-type]
+            which, within = self._cut(e.args[1], known)  # type: ignore[arg-type]
             return fold(Term("add", Term("mul", e.args[0].args[0], I(t // w)), which)), within  # type: ignore[union-attr]
         return Term("idiv", e, I(w)), Term("mod", e, I(w))
 

@@ -20,10 +20,10 @@ from .load import HOST, build
 from .model import Machine
 from .units import written
 
-_ZEN3 = "bytes per cycle measured on Zen 3 (one thread), times the clock"
-_BYTES_PER_CYCLE = {"L2": 28.0, "L3": 15.0}  # L1: 1.25 times the SIMD width
+_ZEN = "bytes per cycle measured on Zen 4 (read, one thread), times the clock"
+_BYTES_PER_CYCLE = {"L2": 31.0, "L3": 24.0}  # L1: 1.25 times the SIMD width
 _CYCLES = {"L1": 4, "L2": 13, "L3": 45}
-_DRAM_CORE, _DRAM_SOCKET = 12e9, 150e9
+_DRAM_CORE, _DRAM_SOCKET = 20e9, 150e9
 
 
 def detect(root: str | os.PathLike[str] = "/", affinity: Iterable[int] | None = None) -> Machine:
@@ -161,9 +161,9 @@ def _document(s: _System) -> dict[str, Any]:
         at = f"memory hierarchy/{lv['level']}"
         if lv["level"] in guesses:
             origins[at] = guess("the system does not say")
-        origins[f"{at}/bandwidth"] = guess(_ZEN3 if lv["level"] != "MEM" else "order of magnitude of DDR4 servers")
+        origins[f"{at}/bandwidth"] = guess(_ZEN if lv["level"] != "MEM" else "order of magnitude of servers")
         origins[f"{at}/latency"] = guess("typical")
-    origins["memory hierarchy/MEM/bandwidth per core"] = guess("order of magnitude of DDR4 servers")
+    origins["memory hierarchy/MEM/bandwidth per core"] = guess("order of magnitude of servers")
     return {
         "kind": "cpu", "model name": s.first.get("model name") or s.first.get("CPU part") or "unknown", "isa": "x86" if x86 else "aarch64",
         "clock": written(clock, "frequency"), "sockets": sockets, "cores per socket": cores // sockets, "threads per core": math.ceil(len(s.cpus) / cores),

@@ -13,7 +13,7 @@ from .cost import Cost, Entry
 from .extract import Extractor
 from .form import materialise
 from .gpu import GpuCost, GpuModel, admitted
-from .plan import growing, layouts, panels, placements, right_nested, skips, statement
+from .plan import layouts, panels, placements, right_nested, skips, statement
 from .problem import build
 from .structure import Space, loop_axes, saturate
 from .tiles import assignments, refine
@@ -42,13 +42,13 @@ class Candidate:
     form: Form
 
     @property
-    def growth(self) -> frozenset[str]:
-        return growing(self.entry.plan, self.cost)
+    def growth(self) -> tuple[int, int]:
+        return self.entry.grown, self.entry.products
 
     @property
     def rank(self) -> float:
-        """Seconds, with a charge for every size that storage grows with: memory is not free, and on a GPU each limits the sizes that can be served."""
-        return self.seconds * (1.0 + len(self.growth) * (0.2 if isinstance(self.cost, GpuCost) else 0.02))
+        """Seconds, with a charge for every size that storage grows with."""
+        return self.seconds * self.cost.charge(self.entry)
 
     @property
     def outer(self) -> float:
@@ -83,7 +83,7 @@ def explore(form: Form, rules: RuleSet, model: Any, sizes: dict[str, int], nodes
 
 def varied(found: list[Candidate], keep: int) -> list[Candidate]:
     """The first candidates, and the first of each way in which storage grows."""
-    seen: set[frozenset[str]] = set()
+    seen: set[tuple[int, int]] = set()
     out = []
     for n, c in enumerate(found):
         if n < keep or c.growth not in seen:

@@ -27,9 +27,11 @@ LOAD = 64.0  # bytes a core loads from L1 in a cycle, by two loads at most
 STORE = 32.0  # bytes it stores
 SPARE = 4  # vector registers that a tile of accumulators leaves free
 UNROLLED = 4  # vectors of a SIMD loop up to which compilers unroll it, which registers need
-DENSITY = 0.55  # share of the tiles that a mask leaves
+DENSITY = 0.55  # share of the tiles that a mask leaves, of many
 LINE = 64.0  # bytes
-SHARED = 0.4  # of the time of a cause that another one hides is not hidden
+START = 55.0  # cycles until a row that is not where the last one ended comes in from beyond the second level
+SHARED = 0.25  # of the time of a cause that another one hides is not hidden
+GROWTH, PRODUCT = 0.01, 0.3  # charges for memory: for each doubling of a size that it grows with, and for growing with a product of two
 PARTIAL = 2.0  # extra work on the part of an axis that lies in partial tiles
 GATHER = 1.5  # cycles per element of a strided SIMD access
 
@@ -95,18 +97,23 @@ class Block:
 @dataclass(eq=False, slots=True)
 class Entry:
     cycles: float
-    traffic: np.ndarray  # levels x arrays
+    traffic: np.ndarray  # bytes, levels x arrays; the last row counts how often a row of an array is entered that is not in the second level
     foot: np.ndarray  # arrays
     mask: int  # leaves inside
     plan: tuple
     cold: np.ndarray  # 1.0, or 0.0 for a closed stage
     run: np.ndarray  # contiguous bytes of each array
-    fits: np.ndarray  # levels that hold all of it
+    over: np.ndarray  # share of it, 0 to 1, that a level does not keep; at last, of the second level, sharing of sets apart
     block: Block | None = None
     layout: tuple[tuple[str, str], ...] = ()  # stage -> root axis that is contiguous
     par: float = 1.0  # iterations that may run in parallel
     forks: float = 1.0
     thin: bool = False  # tiles that a mask leaves idle are accounted for
+    owed: tuple[float, ...] = ()  # per osm group: cycles for its probabilities, not in ``cycles`` while sums may still share them
+    open: int = 0  # roots of loops inside whose trip count is not a constant, as bits
+    grown: int = 0  # roots that storage of closed stages grows with
+    products: int = 0  # how many times storage grows with one more size at a time
+    paid: int = 0  # osm groups whose probabilities another sum of the same sequence may use
     price: float = 0.0
 
 
@@ -121,8 +128,8 @@ class Cost:
         self.moves: dict[str, np.ndarray] = {}
         for root in problem.extents:
             self.moves[root] = np.array([root in problem.roots[a] for a in problem.arrays])
-        self.caps = np.array(model.caps)[:, None]
-        self.inv = 1.0 / np.array(model.rates)
+        self.caps = np.array([*model.caps, model.caps[min(1, len(model.caps) - 1)]])
+        self.prices = np.vstack([*[SHARED / r * self.weight for r in model.rates], np.full(n, START)])
         pitch = np.array([float(problem.pitch[a]) for a in problem.arrays])
         self.units = {root: np.array([root in problem.units[a] for a in problem.arrays]) for root in problem.extents}
         self.none = np.zeros(n)
@@ -130,6 +137,7 @@ class Cost:
         self.fixed = np.array([a not in problem.stages for a in problem.arrays])
         self.pitched = np.flatnonzero(pitch) if model.ways else np.flatnonzero(self.none)
         self.seen: dict[tuple, tuple] = {}
+        self.pitch = pitch
         # rows of an array start at places of a way that lie ``apart`` bytes; ``room``: how many rows the places hold
         self.apart = np.array([[float(math.gcd(int(w), int(s))) for s in pitch[self.pitched]] for w, _ in model.ways])
         self.room = np.array([w * n for w, n in model.ways])[:, None] / self.apart if model.ways else self.apart
@@ -137,6 +145,10 @@ class Cost:
         self.groups: list[tuple[Any, int]] = []  # osm groups and their leaves
         for g in dict.fromkeys(x.group for x in problem.leaves if x.monoid == "osm"):
             self.groups.append((g, sum(1 << k for k, x in enumerate(problem.leaves) if x.group is g)))
+        self.charges: dict[int, float] = {}
+        self.bit = {root: 1 << k for k, root in enumerate(problem.extents)}
+        self.keyed = {x.target: sum(self.bit[a] for a in x.key) for x in problem.leaves}
+        self.scored = [free_axes(g) for g, _ in self.groups]
         self.owners = {root: frozenset(problem.keyed(root)) for root in problem.extents}
 
     # --- the three ways entries are made --------------------------------------------------------------------------------------------
@@ -148,9 +160,8 @@ class Cost:
         touched[self.index[x.target]] = max(1.0, float(x.scan))
         foot = touched * self.width
         run = np.maximum(foot, self.width)
-        lines, fits = self._spread(foot, run)
-        t = np.tile(lines, (len(self.m.caps), 1))
-        return Entry(0.0, t, foot, 1 << k, ("leaf", k), np.ones_like(foot), run, fits, Block(k))
+        lines, over = self._spread(foot, run)
+        return Entry(0.0, lines, foot, 1 << k, ("leaf", k), np.ones_like(foot), run, over, Block(k), owed=self._probabilities(x))
 
     def loop(self, axis: str, e: Entry) -> list[Entry]:
         """The ways to run a loop over ``axis`` around ``e``: as SIMD lanes or unrolled if ``e`` is an open block, else one after another."""
@@ -180,29 +191,39 @@ class Cost:
         for s, r in b.layout:
             if layout.setdefault(s, r) != r:
                 return None
-        mask = a.mask | b.mask
-        foot = np.maximum(a.foot, b.foot)
-        run = np.maximum(a.run, b.run)
-        key = (foot.tobytes(), run.tobytes())
+        key = (a.foot.tobytes(), a.run.tobytes(), a.cold.tobytes(), b.foot.tobytes(), b.run.tobytes(), b.cold.tobytes(), a.mask, b.mask)
         if key not in self.seen:
-            self.seen[key] = self._spread(foot, run)
-        fits = self.seen[key][1]
-        t = np.where(fits[:, None], np.maximum(a.traffic, b.traffic), a.traffic + b.traffic)
-        cold = np.minimum(a.cold, b.cold)
-        shut: list[str] = []
+            self.seen[key] = self._joined(a, b)
+        mask, foot, run, over, cold, shut, kept, rescale = self.seen[key]
+        wide, grown, products = a.open | b.open, a.grown | b.grown, a.products + b.products
+        for s in shut:
+            bits = wide & self.keyed[s]
+            grown, products = grown | bits, products + max(0, bits.bit_count() - 1)
+        t = (np.maximum(a.traffic, b.traffic) + over[:, None] * np.minimum(a.traffic, b.traffic)) * kept
+        cycles, paid = a.cycles + b.cycles + rescale, a.paid | b.paid
+        for n in range(len(self.groups)):
+            if a.owed[n] or b.owed[n]:
+                free = paid >> n & 1 and not (a.owed[n] and b.owed[n])
+                cycles += 0.0 if free else max(a.owed[n], b.owed[n])
+                paid |= 1 << n
+        return self._priced(Entry(cycles, t, foot, mask, ("seq", a.plan, b.plan, shut), cold, run, over, None, tuple(sorted(layout.items())),
+                                  min(a.par, b.par), a.forks + b.forks, a.thin or b.thin, (0.0,) * len(self.groups), wide, grown, products, 0 if shut else paid))  # fmt: skip
+
+    def _joined(self, a: Entry, b: Entry) -> tuple[Any, ...]:
+        """What does not depend on how the parts of a sequence run: leaves, bytes, runs, share not kept, cold misses, stages that close here, the share of
+        traffic that they leave, and cycles to rescale."""
+        mask = a.mask | b.mask
+        foot, run, cold = np.maximum(a.foot, b.foot), np.maximum(a.run, b.run), np.minimum(a.cold, b.cold)
+        _, over = self._spread(foot, run)
+        kept = np.ones((len(self.caps), len(foot)))
+        shut = []
         for k, users in self.users.items():
             if cold[k] and users & ~mask == 0 and users & a.mask and users & b.mask:
-                if not shut:
-                    cold, t = cold.copy(), t.copy()
-                cold[k] = 0.0
-                t[:, k] = np.where(fits, 0.0, t[:, k])
+                kept[:, k] = over
                 shut.append(self.p.arrays[k])
-        cycles = a.cycles + b.cycles
-        for group, members in self.groups:
-            if members & mask:
-                cycles += self._rescale(group, mask, foot, cold)
-        return self._priced(Entry(cycles, t, foot, mask, ("seq", a.plan, b.plan, tuple(shut)), cold, run, fits, None, tuple(sorted(layout.items())),
-                                  min(a.par, b.par), a.forks + b.forks, a.thin or b.thin))  # fmt: skip
+                cold[k] = 0.0
+        rescale = sum(self._rescale(g, mask, foot, cold) for g, members in self.groups if members & mask)
+        return mask, foot, run, over, cold, tuple(shut), kept, rescale
 
     def closed(self, e: Entry) -> Entry:
         """An entry whose open block, if any, is executed once as it stands."""
@@ -252,8 +273,12 @@ class Cost:
                 n *= vectors * max(1.0, 2.0 * self.m.simd_bytes / LOAD) if unit else vectors * lanes * GATHER * 2
             loads += n
         arith = count * leaf.work / self.m.fma
-        if leaf.exps:
-            arith += count * lanes * leaf.exps * self.m.exp_cycles * (1.0 if b.simd else 4.0)
+        if not b.simd and not b.unroll and self._contiguous(leaf, loop_root, layout):  # compilers run such a loop in lanes
+            arith, loads, side = arith / self._lanes(leaf), loads / self._lanes(leaf), 1.0 / self._lanes(leaf)
+        else:
+            side = 1.0
+        if leaf.exps and leaf.group is None:
+            arith += count * lanes * leaf.exps * self.m.exp_cycles * leaf.bytes / 4.0 * (1.0 if b.simd or side < 1.0 else 4.0)
         stored = 1.0
         if b.simd and b.simd in leaf.key:
             unit = layout.get(leaf.target) == b.simd if leaf.target in self.p.stages else leaf.unit == b.simd
@@ -267,11 +292,20 @@ class Cost:
         if b.simd and b.simd in leaf.reduction:
             cycles = max(arith, loads, LATENCY * vectors)
         if not in_registers:
-            cycles += cells * stored * (2.0 if accumulates else 1.0)
+            cycles += cells * stored * side * (2.0 if accumulates else 1.0)
         out = replace(e, block=None)
         if in_registers:
             cycles += (cells * stored * 2.0 + NEST) / max(1.0, trips)
         return out, cycles * b.waste
+
+    def _contiguous(self, leaf: Leaf, root: str, layout: dict[str, str]) -> bool:
+        """Whether a leaf moves along an axis by one cell at a time, in all it reads and in what it writes."""
+
+        def last(array: str) -> str:
+            return layout.get(array) or self.p.kernel.stage(array).axes[-1]
+
+        written = last(leaf.target) if leaf.target in self.p.stages and leaf.key else leaf.unit
+        return root in leaf.key and written == root and all(root not in r.roots or (last(r.array) if r.exact else r.unit) == root for r in leaf.reads)
 
     def _cells(self, b: Block) -> float:
         """Vectors (scalars without lanes) that the cells of a block take."""
@@ -285,6 +319,11 @@ class Cost:
         leaf = self.p.leaves[b.leaf]
         vectors = max(1.0, b.vec / self._lanes(leaf)) if b.simd else 1.0
         return leaf.monoid != "once" and loop_root in leaf.reduction and self._cells(b) <= self.m.registers - SPARE and vectors <= UNROLLED
+
+    def _probabilities(self, x: Leaf) -> tuple[float, ...]:
+        """Cycles for one exp(score - maximum), the maximum included, per osm group: lowering runs them in lanes whatever the sums do."""
+        per = (self.m.exp_cycles + 3.0 / (self.m.simd_bytes / 4.0)) * x.bytes / 4.0
+        return tuple(per if x.group is g else 0.0 for g, _ in self.groups)
 
     def _rescale(self, group: Any, mask: int, foot: np.ndarray, cold: np.ndarray) -> float:
         """Cycles to rescale the sums of an osm group once, charged where its tile is complete."""
@@ -300,8 +339,8 @@ class Cost:
         key = (axis, held, e.foot.tobytes(), e.run.tobytes(), e.cold.tobytes())
         if key not in self.seen:  # most entries of a class touch the same bytes
             self.seen[key] = self._reach(ax, e, held)
-        g, run, lines, fits, once, again = self.seen[key]
-        t = np.where(once, lines, np.where(again, e.traffic * n, e.traffic))
+        g, run, over, first, often = self.seen[key]
+        t = first + often * e.traffic
         if held is not None:
             t[:, held] = e.traffic[:, held]
         own = self.owners[ax.root]
@@ -309,33 +348,40 @@ class Cost:
         par = n * (e.par if e.plan[0] == "for" else 1.0) if owner and place == "seq" else (1.0 if place != "seq" else e.par)
         forks = 1.0 if owner else n * e.forks
         thin = place == "seq" and not e.thin and ".i" not in axis and self._masked(ax.root, e)
+        owed = tuple(c * n if ax.root in axes else c for c, axes in zip(e.owed, self.scored, strict=True))
         if thin:
-            cycles, t = cycles * DENSITY, t * DENSITY
-        return Entry(cycles, t, g, e.mask, ("for", axis, place, e.plan), e.cold, run, fits, e.block, e.layout, par, forks, thin=e.thin or thin)
+            left = min(1.0, DENSITY + 0.5 / n)
+            cycles, t, owed = cycles * left, t * left, tuple(c * left for c in owed)
+        return Entry(cycles, t, g, e.mask, ("for", axis, place, e.plan), e.cold, run, over, e.block, e.layout, par, forks, e.thin or thin, owed,
+                     e.open | (self.bit[ax.root] if ax.const is None else 0), e.grown, e.products)  # fmt: skip
 
     def _reach(self, ax: LoopAxis, e: Entry, held: int | None) -> tuple[np.ndarray, ...]:
-        """What a loop around an entry touches: bytes, runs, lines, the levels that hold it; and per level and array whether it comes in once, or again in every
-        iteration."""
+        """What a loop around an entry touches: bytes, runs, the share that levels do not keep; and per level and array what comes in once, and how often what
+        an iteration fetches comes in."""
         moved = self.moves[ax.root] & (e.cold > 0)
         g = np.where(moved, e.foot * ax.trips, e.foot)
         run = np.where(moved & self.units[ax.root], e.run * ax.trips, e.run)
-        lines, fits = self._spread(g, run)
+        lines, over = self._spread(g, run)
         if held is None:
-            inner, outer = e.fits[:, None], fits[:, None]
+            inner, outer = e.over[:, None], over[:, None]
         else:
             inner, outer = (self._spread(np.where(self.only[held], 0.0, f), r)[1][:, None] for f, r in ((e.foot, e.run), (g, run)))
-        return g, run, lines * e.cold, fits, outer | (moved & inner), moved | ~inner
+        # kept by the level: once; else, where an iteration's share is kept, each part once, and where it is not, in every iteration
+        first = lines * e.cold * (1.0 - outer + outer * (1.0 - inner) * moved)
+        return g, run, over, first, outer * ((1.0 - inner) * ~moved + inner * ax.trips)
 
     def _spread(self, foot: np.ndarray, run: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Bytes of the cache lines that hold so many bytes in contiguous runs, per array, and the levels that hold all of them."""
+        """Bytes of the cache lines that hold so many bytes in contiguous runs, per level and array, the runs that are apart; and the share that a level does not keep."""
         whole = np.ceil(run / LINE) * LINE
         lines = np.where(self.fixed, foot / run * whole, foot)
-        fits = lines.sum() <= self.caps[:, 0]
-        k = self.pitched
+        over = np.clip(lines.sum() / self.caps - 1.0, 0.0, 1.0)
+        k, runs = self.pitched, np.zeros(len(foot))
         if k.size:
-            crowded = (foot[k] / run[k] > self.room) & (whole[k] < self.apart)  # a longer run fills all places
-            fits = fits & ~crowded.any(axis=1)
-        return lines, fits
+            rows = foot[k] / run[k]
+            crowded = (rows > self.room) & (whole[k] < self.apart)  # a longer run fills all places
+            over[:-1][crowded.any(axis=1)] = 1.0
+            runs[k] = np.where(run[k] < self.pitch[k], rows, 1.0)
+        return np.vstack([*[lines] * (len(self.caps) - 1), runs]), over
 
     def _masked(self, root: str, e: Entry) -> bool:
         """All that outlives an iteration is masked by a comparison of this axis with another, so idle tiles are skipped."""
@@ -344,8 +390,14 @@ class Cost:
 
     def _priced(self, e: Entry) -> Entry:
         cycles = e.cycles if e.block is None else self._close(e, "")[1]
-        e.price = cycles + SHARED * float(self.inv @ (e.traffic @ self.weight))
+        e.price = (cycles + sum(e.owed) + float(np.vdot(e.traffic, self.prices))) * self.charge(e)
         return e
+
+    def charge(self, e: Entry) -> float:
+        """A factor for storage that grows with sizes: memory is not free, that of a product of sizes least of all, and on a GPU it limits what can be served."""
+        if e.grown not in self.charges:
+            self.charges[e.grown] = 1.0 + GROWTH * sum(math.log2(self.p.extents[r]) for r, bit in self.bit.items() if e.grown & bit)
+        return self.charges[e.grown] + PRODUCT * e.products
 
     # --- a whole plan ---------------------------------------------------------------------------------------------------------------
     def seconds(self, e: Entry, outer: float = 1.0, outer_par: float = 1.0) -> tuple[float, dict[str, float]]:
@@ -353,12 +405,12 @@ class Cost:
         par = min(float(self.m.cores), max(1.0, outer_par * (e.par if outer_par < self.m.cores * 4 else 1.0)))
         waves = np.ceil(max(1.0, outer_par * e.par) / par) * par / max(1.0, outer_par * e.par)
         moved = (e.traffic * self.weight).sum(axis=1) * outer
-        terms = {"compute": e.cycles * outer / par * waves / self.m.clock}
+        terms = {"compute": (e.cycles + sum(e.owed)) * outer / par * waves / self.m.clock, "latency": float(e.traffic[-1].sum()) * outer * START / par * waves / self.m.clock}
         for k in range(len(self.m.names)):
             source = self.m.names[k + 1] if k + 1 < len(self.m.names) else "DRAM"
             rate = self.m.rates[k] * par if k + 1 < len(self.m.names) else min(self.m.rates[k] * par, self.m.dram)
             terms[source] = float(moved[k]) / rate / self.m.clock
         forks = (1.0 if outer_par > 1 else e.forks) if par > 1 else 0.0
         terms["fork"] = forks * self.m.fork_cycles / self.m.clock
-        work = [v for k, v in terms.items() if k != "fork"]
+        work = [terms["compute"] + terms["latency"], *(v for k, v in terms.items() if k not in ("compute", "latency", "fork"))]
         return max(work) + SHARED * (sum(work) - max(work)) + terms["fork"], terms

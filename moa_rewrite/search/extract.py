@@ -52,7 +52,16 @@ class Extractor:
             if (per_kind[kind] == 0 and len(per_kind) <= self.kinds) or (len(kept) < self.keep and per_kind[kind] < 2):
                 per_kind[kind] += 1
                 kept.append(e)
+        # memory is not free: of those that are not much dearer, the one that stores least goes on too
+        near = [e for e in found if e.price < 1.3 * found[0].price]
+        least = min(near, key=self.stored, default=None)
+        if least is not None and least not in kept:
+            kept.append(least)
         return kept
+
+    def stored(self, e: Entry) -> int:
+        """The orders of magnitude of what each stage takes, together."""
+        return sum(math.frexp(e.foot[k])[1] for k in self.c.users)
 
     def kind(self, e: Entry) -> tuple:
         open_block = (e.block.simd, e.block.unroll) if e.block else ()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .cost import Block, Cost, Entry
-from .problem import build
+from .problem import Leaf, build
 from .structure import Space, loop_axes
 from .tiles import replay
 
@@ -104,6 +104,12 @@ class GpuCost(Cost):
         pairs = {x.target for x in self.p.leaves if x.monoid == "osm"}
         twice = np.array([2.0 if a in pairs else 1.0 for a in self.p.arrays])
         return float((e.foot * twice)[e.cold == 0.0].sum())
+
+    def charge(self, e: Entry) -> float:
+        return 1.0 + 0.2 * e.grown.bit_count()
+
+    def _probabilities(self, x: Leaf) -> tuple[float, ...]:
+        return (0.0,) * len(self.groups)  # threads that share a sum share them through ``Leaf.exps``
 
     def _rescale(self, group: Any, mask: int, foot: np.ndarray, cold: np.ndarray) -> float:
         return 3 * BARRIER

@@ -179,7 +179,7 @@ def chosen(r: Result, n: int, rules: RuleSet) -> Result:
 
 def _plan(rank: int, c: Candidate, best: Candidate) -> Plan:
     seconds, terms = c.cost.seconds(c.entry, c.outer, c.outer)
-    moved = (c.entry.traffic * c.cost.weight).sum(axis=1) * c.outer
+    moved = (c.entry.traffic[:-1] * c.cost.weight).sum(axis=1) * c.outer
     names = [*c.cost.m.names[1:], "DRAM"]
     reason = ""
     if c is not best:

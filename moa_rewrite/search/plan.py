@@ -44,29 +44,6 @@ def right_nested(p: tuple) -> tuple:
     return p
 
 
-def growing(plan: tuple, cost: Cost) -> frozenset[str]:
-    """Axes along which some stage's storage has no constant extent: the sizes that the plan's extra memory grows with."""
-    if plan[0] == "leaf":
-        return frozenset()
-    if plan[0] == "for":
-        return growing(plan[3], cost)
-    out = growing(plan[1], cost) | growing(plan[2], cost)
-    for stage in plan[3]:
-        key = next(x.key for x in cost.p.leaves if x.target == stage)
-        out |= {r for r in _open_roots(plan, cost) if r in key}
-    return out
-
-
-def _open_roots(plan: tuple, cost: Cost) -> frozenset[str]:
-    """Roots of the loops in a plan whose trip counts are not constants."""
-    if plan[0] == "leaf":
-        return frozenset()
-    if plan[0] == "for":
-        ax = cost.axes[plan[1]]
-        return _open_roots(plan[3], cost) | ({ax.root} if ax.const is None else frozenset())
-    return _open_roots(plan[1], cost) | _open_roots(plan[2], cost)
-
-
 @dataclass(frozen=True)
 class Placement:
     path: Path
