@@ -45,7 +45,7 @@ def copy(made: Path, tmp_path: Path) -> Path:
 
 def test_what_a_bundle_holds(made: Path, root: Path) -> None:
     b = bundle.read(made / "b")
-    assert sorted(b.contents) == ["Makefile", "certificate.json", "manifest.json", "moarw.h", "weigh.c", "weigh.h"]
+    assert sorted(b.contents) == ["Makefile", "certificate.json", "manifest.json", "moarw.h", "moarw_numa.h", "weigh.c", "weigh.h"]
     jsonschema.validate(b.manifest, json.loads((root / "docs" / "manifest.schema.json").read_text()))
     assert [(a["name"], a["role"]) for a in b.manifest["entry"]["arguments"]] == [("n", "size"), ("m", "size"), ("A", "input"), ("w", "input"), ("y", "output")]
     assert b.certificate["source"]["text"] == PROGRAM
@@ -92,7 +92,7 @@ def test_check_loads_neither_egglog_nor_the_search(made: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program, str(made / "b")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     verdict, modules = done.stdout.splitlines()
-    assert "certificate.json: valid (" in verdict and "5 files compared" in verdict
+    assert "certificate.json: valid (" in verdict and "6 files compared" in verdict
     assert modules == "[]"
 
 
