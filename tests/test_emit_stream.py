@@ -285,7 +285,7 @@ def test_the_next_row_is_fetched_by_the_loop_that_computes_most():
     _, program = lowered("softmax")
     (loop,) = [n for n in emit_loops(program.body) if n.ahead]
     assert len(loop.ahead) == loop.body[0].trip * 4 // 64 and not loop.piece
-    assert {n.text for n in lowered("interior")[1].notes if n.rule == "prefetch"} == {"a: 2048 bytes ahead of j"}
+    assert {n.text for n in lowered("interior")[1].notes if n.rule == "prefetch"} == {"a: 4096 bytes ahead of j"}
     assert not [n for n in lowered("product")[1].notes if n.rule == "prefetch"]  # y is read again in every row
 
 
