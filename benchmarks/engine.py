@@ -165,7 +165,7 @@ def scaled(families: list[str], args: argparse.Namespace) -> dict[str, dict]:
 
 
 def table(found: dict[str, dict]) -> str:
-    lines = ["| family | k | optimize, CPU s | of it search, s | e-nodes | peak, MiB | check, CPU s | peak, MiB |", "|---|---|---|---|---|---|---|---|"]
+    lines = ["| family | k | optimize, CPU s | search, elapsed s | e-nodes | peak, MiB | check, CPU s | peak, MiB |", "|---|---|---|---|---|---|---|---|"]
     for family, f in found.items():
         for k, r in f["rows"].items():
             cells = ["over the limit"] + [""] * 5 if r is None else [
