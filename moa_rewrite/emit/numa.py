@@ -33,8 +33,9 @@ def pairs(k: Kernel) -> Iterator[Pair]:
         if f.args[2] != "numa" or not isinstance(g, Term) or g.op != "for" or g.args[2] != "core":
             continue
         for a, d in k.defs:
-            if d.op == "add" and d.kids()[0].op == "mul" and d.kids()[0].kids()[0] is axis(str(f.args[0])) and d.kids()[1] is axis(str(g.args[0])):
-                before, rows = d.kids()[0], d.kids()[0].kids()[1]
+            before, inner = d.kids() if d.op == "add" else (d, d)
+            x, rows = before.kids() if before.op == "mul" else (before, I(1))  # parts of length 1 when sizes are compiled in
+            if x is axis(str(f.args[0])) and inner is axis(str(g.args[0])):
                 extent: Term = g.args[1]  # type: ignore[assignment]
                 if extent.op == "min" and extent.kids()[0] is rows and extent.kids()[1].op == "sub" and extent.kids()[1].kids()[1] is before:
                     yield Pair(a, f, g, extent.kids()[1].kids()[0])
