@@ -21,7 +21,8 @@ from ..terms import free_axes
 from .problem import Leaf, Problem
 
 LOOP = 1.5  # cycles of one iteration of a plain loop
-NEST = 8.0  # cycles to enter a register-tiled nest (test for a full tile, address arithmetic)
+NEST = 8.0  # cycles to enter a loop on lanes (test for a full tile, address arithmetic)
+TILE = 60.0  # cycles to enter and leave a tile of accumulators, which is a function of its own
 LATENCY = 4.0  # cycles of a dependent add or FMA
 LOAD = 64.0  # bytes a core loads from L1 in a cycle, by two loads at most
 STORE = 32.0  # bytes it stores
@@ -29,7 +30,8 @@ SPARE = 4  # vector registers that a tile of accumulators leaves free
 UNROLLED = 4  # vectors of a SIMD loop up to which compilers unroll it, which registers need
 DENSITY = 0.55  # share of the tiles that a mask leaves, of many
 LINE = 64.0  # bytes
-START = 55.0  # cycles until a row that is not where the last one ended comes in from beyond the second level
+START = 45.0  # cycles until the lines of a row that does not go on where the last one ended come in as fast as they can
+PAGE, ENTRIES, WALK = 4096.0, 64.0, 6.0  # bytes of a page, pages that the first TLB knows, cycles to find another one
 SHARED = 0.25  # of the time of a cause that another one hides is not hidden
 GROWTH, PRODUCT = 0.01, 0.3  # charges for memory: for each doubling of a size that it grows with, and for growing with a product of two
 PARTIAL = 2.0  # extra work on the part of an axis that lies in partial tiles
@@ -97,13 +99,13 @@ class Block:
 @dataclass(eq=False, slots=True)
 class Entry:
     cycles: float
-    traffic: np.ndarray  # bytes, levels x arrays; the last row counts how often a row of an array is entered that is not in the second level
+    traffic: np.ndarray  # bytes, levels x arrays; then how often a row of an array is entered anew, and a page not in the TLB
     foot: np.ndarray  # arrays
     mask: int  # leaves inside
     plan: tuple
     cold: np.ndarray  # 1.0, or 0.0 for a closed stage
     run: np.ndarray  # contiguous bytes of each array
-    over: np.ndarray  # share of it, 0 to 1, that a level does not keep; at last, of the second level, sharing of sets apart
+    over: np.ndarray  # share of it, 0 to 1, that a level does not keep; then of the first for what is used again and again, and of the TLB
     block: Block | None = None
     layout: tuple[tuple[str, str], ...] = ()  # stage -> root axis that is contiguous
     par: float = 1.0  # iterations that may run in parallel
@@ -128,8 +130,8 @@ class Cost:
         self.moves: dict[str, np.ndarray] = {}
         for root in problem.extents:
             self.moves[root] = np.array([root in problem.roots[a] for a in problem.arrays])
-        self.caps = np.array([*model.caps, model.caps[min(1, len(model.caps) - 1)]])
-        self.prices = np.vstack([*[SHARED / r * self.weight for r in model.rates], np.full(n, START)])
+        self.caps = np.array([*model.caps, 2.0 * model.caps[0], 1.0])
+        self.prices = np.vstack([*[SHARED / r * self.weight for r in model.rates], np.full(n, START), np.full(n, WALK)])
         pitch = np.array([float(problem.pitch[a]) for a in problem.arrays])
         self.units = {root: np.array([root in problem.units[a] for a in problem.arrays]) for root in problem.extents}
         self.none = np.zeros(n)
@@ -295,7 +297,7 @@ class Cost:
             cycles += cells * stored * side * (2.0 if accumulates else 1.0)
         out = replace(e, block=None)
         if in_registers:
-            cycles += (cells * stored * 2.0 + NEST) / max(1.0, trips)
+            cycles += (cells * stored * 2.0 + TILE) / max(1.0, trips)
         return out, cycles * b.waste
 
     def _contiguous(self, leaf: Leaf, root: str, layout: dict[str, str]) -> bool:
@@ -348,12 +350,13 @@ class Cost:
         par = n * (e.par if e.plan[0] == "for" else 1.0) if owner and place == "seq" else (1.0 if place != "seq" else e.par)
         forks = 1.0 if owner else n * e.forks
         thin = place == "seq" and not e.thin and ".i" not in axis and self._masked(ax.root, e)
+        bounded = ".i" in axis or self.p.extent_terms[ax.root].op == "int"  # part of a tile, or a size compiled in
         owed = tuple(c * n if ax.root in axes else c for c, axes in zip(e.owed, self.scored, strict=True))
         if thin:
             left = min(1.0, DENSITY + 0.5 / n)
             cycles, t, owed = cycles * left, t * left, tuple(c * left for c in owed)
         return Entry(cycles, t, g, e.mask, ("for", axis, place, e.plan), e.cold, run, over, e.block, e.layout, par, forks, e.thin or thin, owed,
-                     e.open | (self.bit[ax.root] if ax.const is None else 0), e.grown, e.products)  # fmt: skip
+                     e.open | (0 if bounded else self.bit[ax.root]), e.grown, e.products)  # fmt: skip
 
     def _reach(self, ax: LoopAxis, e: Entry, held: int | None) -> tuple[np.ndarray, ...]:
         """What a loop around an entry touches: bytes, runs, the share that levels do not keep; and per level and array what comes in once, and how often what
@@ -374,14 +377,19 @@ class Cost:
         """Bytes of the cache lines that hold so many bytes in contiguous runs, per level and array, the runs that are apart; and the share that a level does not keep."""
         whole = np.ceil(run / LINE) * LINE
         lines = np.where(self.fixed, foot / run * whole, foot)
-        over = np.clip(lines.sum() / self.caps - 1.0, 0.0, 1.0)
-        k, runs = self.pitched, np.zeros(len(foot))
+        k, runs, pages = self.pitched, np.zeros(len(foot)), foot / PAGE
         if k.size:
             rows = foot[k] / run[k]
             crowded = (rows > self.room) & (whole[k] < self.apart)  # a longer run fills all places
-            over[:-1][crowded.any(axis=1)] = 1.0
-            runs[k] = np.where(run[k] < self.pitch[k], rows, 1.0)
-        return np.vstack([*[lines] * (len(self.caps) - 1), runs]), over
+            apart = run[k] < self.pitch[k]
+            runs[k] = np.where(apart, rows, 1.0)
+            pages[k] = np.where(apart, rows * np.maximum(np.minimum(self.pitch[k] / PAGE, 1.0), run[k] / PAGE), pages[k])
+        full = lines.sum() / self.caps
+        full[-1] = pages.sum() / ENTRIES
+        over = np.clip(full - 1.0, 0.0, 1.0)
+        if k.size:
+            over[:-2][crowded.any(axis=1)] = 1.0
+        return np.vstack([*[lines] * (len(self.caps) - 2), runs, pages]), over
 
     def _masked(self, root: str, e: Entry) -> bool:
         """All that outlives an iteration is masked by a comparison of this axis with another, so idle tiles are skipped."""
@@ -405,7 +413,7 @@ class Cost:
         par = min(float(self.m.cores), max(1.0, outer_par * (e.par if outer_par < self.m.cores * 4 else 1.0)))
         waves = np.ceil(max(1.0, outer_par * e.par) / par) * par / max(1.0, outer_par * e.par)
         moved = (e.traffic * self.weight).sum(axis=1) * outer
-        terms = {"compute": (e.cycles + sum(e.owed)) * outer / par * waves / self.m.clock, "latency": float(e.traffic[-1].sum()) * outer * START / par * waves / self.m.clock}
+        terms = {"compute": (e.cycles + sum(e.owed)) * outer / par * waves / self.m.clock, "latency": float(e.traffic[-2].sum() * START + e.traffic[-1].sum() * WALK) * outer / par * waves / self.m.clock}
         for k in range(len(self.m.names)):
             source = self.m.names[k + 1] if k + 1 < len(self.m.names) else "DRAM"
             rate = self.m.rates[k] * par if k + 1 < len(self.m.names) else min(self.m.rates[k] * par, self.m.dram)

@@ -140,10 +140,12 @@ class _Search:
     def pack(self) -> None:
         """Copies of inputs in another layout, one at a time, kept while they pay."""
         best = min(self.pool, key=lambda c: c.rank)
+        # where there is little to search, a copy may want tiles that nothing else did
+        most = 0 if len(best.space.problem.leaves) <= 3 else 3
         for _ in range(2 if len(best.space.problem.leaves) <= 6 else 1):  # pairs of copies in small programs only
             for read in packs(best.form.kernel):
                 if read not in best.form.packed:
-                    self.explore(replace(best.form, packed=(*best.form.packed, read), label=f"{best.form.label}; {read.args[0]} packed"), 3)
+                    self.explore(replace(best.form, packed=(*best.form.packed, read), label=f"{best.form.label}; {read.args[0]} packed"), most)
             better = min(self.pool, key=lambda c: c.rank)
             if better is best:
                 return
@@ -179,7 +181,7 @@ def chosen(r: Result, n: int, rules: RuleSet) -> Result:
 
 def _plan(rank: int, c: Candidate, best: Candidate) -> Plan:
     seconds, terms = c.cost.seconds(c.entry, c.outer, c.outer)
-    moved = (c.entry.traffic[:-1] * c.cost.weight).sum(axis=1) * c.outer
+    moved = (c.entry.traffic[:-2] * c.cost.weight).sum(axis=1) * c.outer
     names = [*c.cost.m.names[1:], "DRAM"]
     reason = ""
     if c is not best:
