@@ -111,7 +111,7 @@ def realise(c: Candidate, rules: RuleSet) -> tuple[Kernel, list[Step]]:
     assert k.body is target
     gpu = isinstance(c.cost, GpuCost)
     level = "grid" if gpu else "core" if c.cost.m.cores > 1 else ""
-    tail = [Step("place", p.path, {"level": p.place}) for p in placements(plan, c.space, c.cost, target, level)]
+    tail = [Step("place", p.path, {"level": p.place}) for p in placements(plan, c.space, c.cost, target, level, c.seconds)]
     tail += [Step("layout", (), {"T": t, "order": tuple(I(x) for x in order)}) for t, order in sorted(layouts(c.entry, c.space).items())]
     if not gpu:
         tail += [Step("panel", (), {"T": t, "width": I(w)}) for t, w in panels(plan, c.cost, c.entry.layout).items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,6 +11,10 @@ from ..rules.masks import idle_unless
 from ..terms import Kernel, Path, Term, free_axes
 from .cost import Cost, Entry
 from .structure import Space, with_tiles
+
+
+FEW = 0.75  # a share of busy cores below which parallel loops are looked for further in
+WORTH = 8.0  # starts of a parallel region that it must last
 
 
 def statement(plan: tuple, space: Space, tiles: dict[str, int]) -> Term:
@@ -50,12 +55,12 @@ class Placement:
     place: str
 
 
-def placements(plan: tuple, space: Space, cost: Cost, t: Term, level: str) -> list[Placement]:
+def placements(plan: tuple, space: Space, cost: Cost, t: Term, level: str, seconds: float) -> list[Placement]:
     """Placement of every loop that does not stay sequential, outermost first. ``level`` ("core", "grid" or "") takes the outermost loops that own
-    their writes."""
+    their writes, of a plan that is predicted to take ``seconds``."""
     inner = list(_inner(plan, t, len(space.batch), space))
     taken = {p.path for p in inner}
-    outer = [p for p in _owners(t, cost, (), level) if p.path not in taken] if level else []
+    outer = [p for p in _owners(t, cost, (), level, seconds) if p.path not in taken] if level else []
     return sorted([*outer, *inner], key=lambda x: (len(x.path), x.path))
 
 
@@ -78,21 +83,27 @@ def _inner(plan: tuple, t: Term, batch: int, space: Space) -> Iterator[Placement
     yield from walk(plan, t, path)
 
 
-def _owners(t: Term, cost: Cost, path: Path, level: str) -> Iterator[Placement]:
-    """The outermost loops whose iterations own all they write, collapsed until there are several iterations per core."""
+def _owners(t: Term, cost: Cost, path: Path, level: str, seconds: float) -> list[Placement]:
+    """The outermost loops whose iterations own all they write, collapsed until there are several iterations per core; those further in where that leaves
+    cores idle and each parallel region is still long enough to be worth its start."""
     if t.op == "new":
-        yield from _owners(t.args[1], cost, (*path, 1), level)  # type: ignore[arg-type]
-    elif t.op == "seq":
-        yield from _owners(t.args[0], cost, (*path, 0), level)  # type: ignore[arg-type]
-        yield from _owners(t.args[1], cost, (*path, 1), level)  # type: ignore[arg-type]
+        return _owners(t.args[1], cost, (*path, 1), level, seconds)  # type: ignore[arg-type]
+    if t.op == "seq":
+        return [p for k in (0, 1) for p in _owners(t.args[k], cost, (*path, k), level, seconds)]  # type: ignore[arg-type]
+    out: list[Placement] = []
     trips = 1.0
     names: set[str] = set()
     while t.op == "for" and owned(t, cost) and not (free_axes(t.args[1]) & names) and trips < 4 * cost.m.cores:  # type: ignore[arg-type]
         name = str(t.args[0])
-        yield Placement(path, level)
+        out.append(Placement(path, level))
         trips *= cost.axes[name].trips
         names.add(name)
         path, t = (*path, 3), t.args[3]  # type: ignore[assignment]
+    if out and level == "core" and t.op in ("new", "seq") and trips < FEW * cost.m.cores * math.ceil(trips / cost.m.cores):
+        inner = _owners(t, cost, path, level, seconds / trips)
+        if inner and seconds / trips > WORTH * len(inner) * cost.m.fork_cycles / cost.m.clock:
+            return inner
+    return out
 
 
 def owned(loop: Term, cost: Cost) -> bool:
