@@ -83,7 +83,7 @@ def pool(search: _Search, rng: random.Random) -> Iterator[Candidate]:
     for first in list(best.values())[:FORMS]:
         space = first.space
         lanes = model.simd_bytes // max(space.problem.width.values())
-        chosen = assignments(space, model, [])
+        chosen = [t for _, t in assignments(space, model, [])]
         regular = rng.sample(chosen, min(ASSIGNMENTS, len(chosen)))
         for tiles in [first.tiles, *regular, *[random_tiles(space, rng, lanes) for _ in range(ASSIGNMENTS)]]:
             cost = Cost(space.problem, model, loop_axes(space, tiles))

@@ -16,7 +16,7 @@ from .gpu import GpuCost, GpuModel, admitted
 from .plan import layouts, panels, placements, right_nested, skips, statement
 from .problem import build
 from .structure import Space, loop_axes, saturate
-from .tiles import assignments, refine
+from .tiles import Tiles, assignments, refine
 
 DEPTH = 8  # loops around a leaf, tiles included
 
@@ -40,6 +40,7 @@ class Candidate:
     space: Space
     tiles: dict[str, int]
     form: Form
+    lanes: str = ""  # the axis that the tile sizes were chosen for
 
     @property
     def growth(self) -> tuple[int, int]:
@@ -63,7 +64,7 @@ def outer(space: Space) -> float:
     return n
 
 
-def explore(form: Form, rules: RuleSet, model: Any, sizes: dict[str, int], nodes: int, known: list[dict[str, int]]) -> list[Candidate]:
+def explore(form: Form, rules: RuleSet, model: Any, sizes: dict[str, int], nodes: int, known: list[tuple[str, Tiles]]) -> list[Candidate]:
     """Candidates of one form, cheapest first, under all starting tile sizes or, if given, those that served another form well."""
     onf, steps = materialise(form.kernel, rules, form.shared, form.packed, extent_points(form.kernel, sizes))
     if form.shared and onf == materialise(form.kernel, rules, False, form.packed, extent_points(form.kernel, sizes))[0]:
@@ -72,30 +73,30 @@ def explore(form: Form, rules: RuleSet, model: Any, sizes: dict[str, int], nodes
     space.origin = steps
     kind = GpuCost if isinstance(model, GpuModel) else Cost
     found = []
-    for tiles in assignments(space, model, known):
+    for lanes, tiles in assignments(space, model, known):
         cost = kind(space.problem, model, loop_axes(space, tiles))
         wide = 4 if len(space.problem.leaves) <= 6 else 3  # fewer entries per class where there are many classes
         for e in Extractor(space, cost, keep=wide, pairs=wide + 2).root():
-            found.append(Candidate(cost.seconds(e, outer(space), outer(space))[0], e, cost, space, tiles, form))
-    found.sort(key=lambda c: c.seconds)
+            found.append(Candidate(cost.seconds(e, outer(space), outer(space))[0], e, cost, space, tiles, form, lanes))
+    found.sort(key=lambda c: c.rank)
     return varied(found, 12)
 
 
 def varied(found: list[Candidate], keep: int) -> list[Candidate]:
-    """The first candidates, and the first of each way in which storage grows."""
-    seen: set[tuple[int, int]] = set()
+    """The first candidates, and the first of each way in which storage grows and for each choice of the SIMD axis."""
+    seen: set[tuple[int, int] | str] = set()
     out = []
     for n, c in enumerate(found):
-        if n < keep or c.growth not in seen:
+        if n < keep or not {c.growth, c.lanes} <= seen:
             out.append(c)
-        seen.add(c.growth)
+        seen |= {c.growth, c.lanes}
     return out
 
 
 def refined(c: Candidate) -> Candidate:
     """The same plan with the tile sizes that the model likes best."""
     e, cost, tiles, seconds = refine(c.entry, c.space, type(c.cost), c.cost.m, c.tiles, c.outer)
-    return Candidate(seconds, e, cost, c.space, tiles, c.form)
+    return Candidate(seconds, e, cost, c.space, tiles, c.form, c.lanes)
 
 
 def realise(c: Candidate, rules: RuleSet) -> tuple[Kernel, list[Step]]:

@@ -127,10 +127,9 @@ class _Search:
         return out
 
     def explore(self, form: Form, most: int) -> None:
-        known: list[dict[str, int]] = []
-        for c in sorted(self.pool, key=lambda c: c.seconds):
-            if c.tiles not in known:
-                known.append(c.tiles)
+        ranked = sorted(self.pool, key=lambda c: c.rank)
+        first = list({c.lanes: (c.lanes, c.tiles) for c in reversed(ranked)}.values())[::-1]  # the best for each SIMD axis, then the next best
+        known = [*first, *[t for c in ranked if (t := (c.lanes, c.tiles)) not in first]]
         found = explore(form, self.rules, self.model, self.sizes, self.opt.nodes, known[:most])
         self.pool += found
         if found:

@@ -158,7 +158,7 @@ def panels(plan: tuple, cost: Cost, layout: tuple[tuple[str, str], ...]) -> dict
     lanes = {leaf: (cost.axes[a].root, cost.axes[a].const) for leaf, loops in leaves(plan) for a, place in loops[-1:] if place == "simd"}
     for stage, root in sorted(contiguous.items()):
         users = [k for k, x in enumerate(cost.p.leaves) if cost.p.users[stage] >> k & 1]
-        widths = {lanes[k][1] for k in users if k in lanes and lanes[k][0] == root}
+        widths = {lanes[k][1] if k in lanes and lanes[k][0] == root else None for k in users if root in cost.p.leaves[k].axes}
         inside = _where_opened(plan, stage)
         if inside is None or len(widths) != 1 or None in widths:
             continue

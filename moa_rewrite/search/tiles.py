@@ -13,8 +13,11 @@ UNROLL = (2, 3, 4, 5, 6, 8, 12)
 THREADS = (4, 8, 16, 32, 64, 128)
 
 
-def assignments(space: Space, model: Any, known: list[dict[str, int]]) -> list[dict[str, int]]:
-    """One assignment per choice of the SIMD axis (or none): register tiles of that axis hold two vectors, those of others are unrolled.
+Tiles = dict[str, int]
+
+
+def assignments(space: Space, model: Any, known: list[tuple[str, Tiles]]) -> list[tuple[str, Tiles]]:
+    """Tile sizes for each choice of the SIMD axis ("" for none), which comes first: register tiles of that axis hold two vectors, those of others are unrolled.
 
     ``known`` assignments of another form of the program are taken over instead, as far as their tiles exist here.
     """
@@ -22,21 +25,21 @@ def assignments(space: Space, model: Any, known: list[dict[str, int]]) -> list[d
     roots = sorted({v.axis.split(".")[0] for v in space.lifts})
     outputs = {a.name for a in space.problem.kernel.outputs}
     results = frozenset().union(*(x.key for x in space.problem.leaves if x.target in outputs))
-    out: list[dict[str, int]] = []
+    out: list[tuple[str, Tiles]] = []
+    small = len(space.problem.leaves) <= 3
     for simd in [*roots, ""]:
-        for unroll, cache in model.tiles:
+        for unroll, cache in model.tiles if small else model.tiles[:2]:
             tiles = {}
             for v in space.lifts:
                 register = 2 * lanes if v.axis.split(".")[0] == simd else unroll
                 deeper = any(w.axis == f"{v.axis}.i" for w in space.lifts)
-                # an axis that no result has is summed over: its tile is one for a cache
-                tiles[v.tile] = register * max(1, cache // register) if deeper or v.axis.split(".")[0] not in results else register
-            if tiles not in out:
-                out.append(tiles)
+                # an axis that no result has is summed over: its only tile is one for a cache
+                large = deeper or ("." not in v.axis and v.axis not in results)
+                tiles[v.tile] = register * max(1, cache // register) if large else register
+            out.append((simd, tiles))
     if known:
-        taken = [{v.tile: k.get(v.tile, 64) for v in space.lifts} for k in known]
-        return [t for n, t in enumerate(taken) if t not in taken[:n]]
-    return out
+        out = [(simd, {v.tile: k.get(v.tile, 64) for v in space.lifts}) for simd, k in known]
+    return [(simd, t) for n, (simd, t) in enumerate(out) if all(t != u for _, u in out[:n])]
 
 
 def _lanes(space: Space, model: Any) -> int:
