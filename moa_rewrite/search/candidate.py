@@ -13,7 +13,7 @@ from .cost import Cost, Entry
 from .extract import Extractor
 from .form import materialise
 from .gpu import GpuCost, GpuModel, admitted
-from .plan import layouts, panels, placements, right_nested, skips, statement
+from .plan import layouts, panelled, placements, right_nested, skips, statement
 from .problem import build
 from .structure import Space, loop_axes, saturate
 from .tiles import Tiles, assignments, refine
@@ -105,6 +105,9 @@ def realise(c: Candidate, rules: RuleSet) -> tuple[Kernel, list[Step]]:
 
     k, origin = c.space.problem.kernel, c.space.origin
     plan = right_nested(c.entry.plan)
+    widths: dict[str, int] = {}
+    if not isinstance(c.cost, GpuCost):
+        plan, widths = panelled(plan, c.cost, c.entry.layout)
     target = statement(plan, c.space, c.tiles)
     steps = derive(target, k.body, rules)
     for s in steps:
@@ -114,8 +117,7 @@ def realise(c: Candidate, rules: RuleSet) -> tuple[Kernel, list[Step]]:
     level = "grid" if gpu else "core" if c.cost.m.cores > 1 else ""
     tail = [Step("place", p.path, {"level": p.place}) for p in placements(plan, c.space, c.cost, target, level, c.seconds)]
     tail += [Step("layout", (), {"T": t, "order": tuple(I(x) for x in order)}) for t, order in sorted(layouts(c.entry, c.space).items())]
-    if not gpu:
-        tail += [Step("panel", (), {"T": t, "width": I(w)}) for t, w in panels(plan, c.cost, c.entry.layout).items()]
+    tail += [Step("panel", (), {"T": t, "width": I(w)}) for t, w in widths.items()]
     if gpu:
         bounds = admitted(plan, c.space, c.cost.m, c.tiles, c.cost.m.shared)
         tail += [Step("admit", (), {"c": Term("le", size(n), I(v))}) for n, v in bounds.items()]

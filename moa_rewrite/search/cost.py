@@ -31,7 +31,7 @@ UNROLLED = 4  # vectors of a SIMD loop up to which compilers unroll it, which re
 DENSITY = 0.55  # share of the tiles that a mask leaves, of many
 LINE = 64.0  # bytes
 START = 45.0  # cycles until the lines of a row that does not go on where the last one ended come in as fast as they can
-PAGE, ENTRIES, WALK = 4096.0, 64.0, 6.0  # bytes of a page, pages that the first TLB knows, cycles to find another one
+PAGE, ENTRIES, WALK = 4096.0, 48.0, 7.0  # bytes of a page, pages that the first TLB knows, cycles to find another one
 SHARED = 0.25  # of the time of a cause that another one hides is not hidden
 GROWTH, PRODUCT = 0.01, 0.3  # charges for memory: for each doubling of a size that it grows with, and for growing with a product of two
 PARTIAL = 2.0  # extra work on the part of an axis that lies in partial tiles
@@ -208,8 +208,9 @@ class Cost:
                 free = paid >> n & 1 and not (a.owed[n] and b.owed[n])
                 cycles += 0.0 if free else max(a.owed[n], b.owed[n])
                 paid |= 1 << n
-        return self._priced(Entry(cycles, t, foot, mask, ("seq", a.plan, b.plan, shut), cold, run, over, None, tuple(sorted(layout.items())),
-                                  min(a.par, b.par), a.forks + b.forks, a.thin or b.thin, (0.0,) * len(self.groups), wide, grown, products, 0 if shut else paid))  # fmt: skip
+        none = (0.0,) * len(self.groups)
+        return self._priced(Entry(cycles, t, foot, mask, ("seq", a.plan, b.plan, shut), cold, run, over, None, tuple(sorted(layout.items())), min(a.par, b.par),
+                                  a.forks + b.forks, a.thin or b.thin, none, wide, grown, products, 0 if shut else paid))  # fmt: skip
 
     def _joined(self, a: Entry, b: Entry) -> tuple[Any, ...]:
         """What does not depend on how the parts of a sequence run: leaves, bytes, runs, share not kept, cold misses, stages that close here, the share of
@@ -374,7 +375,8 @@ class Cost:
         return g, run, over, first, outer * ((1.0 - inner) * ~moved + inner * ax.trips)
 
     def _spread(self, foot: np.ndarray, run: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Bytes of the cache lines that hold so many bytes in contiguous runs, per level and array, the runs that are apart; and the share that a level does not keep."""
+        """Bytes of the cache lines that hold so many bytes in contiguous runs, per level and array, the runs that are apart, the pages; and the share of all
+        that a level does not keep."""
         whole = np.ceil(run / LINE) * LINE
         lines = np.where(self.fixed, foot / run * whole, foot)
         k, runs, pages = self.pitched, np.zeros(len(foot)), foot / PAGE
@@ -402,7 +404,7 @@ class Cost:
         return e
 
     def charge(self, e: Entry) -> float:
-        """A factor for storage that grows with sizes: memory is not free, that of a product of sizes least of all, and on a GPU it limits what can be served."""
+        """A factor for storage that grows with sizes: memory is not free, that of a product of sizes least of all."""
         if e.grown not in self.charges:
             self.charges[e.grown] = 1.0 + GROWTH * sum(math.log2(self.p.extents[r]) for r, bit in self.bit.items() if e.grown & bit)
         return self.charges[e.grown] + PRODUCT * e.products
@@ -413,7 +415,10 @@ class Cost:
         par = min(float(self.m.cores), max(1.0, outer_par * (e.par if outer_par < self.m.cores * 4 else 1.0)))
         waves = np.ceil(max(1.0, outer_par * e.par) / par) * par / max(1.0, outer_par * e.par)
         moved = (e.traffic * self.weight).sum(axis=1) * outer
-        terms = {"compute": (e.cycles + sum(e.owed)) * outer / par * waves / self.m.clock, "latency": float(e.traffic[-2].sum() * START + e.traffic[-1].sum() * WALK) * outer / par * waves / self.m.clock}
+        terms = {
+            "compute": (e.cycles + sum(e.owed)) * outer / par * waves / self.m.clock,
+            "latency": float(e.traffic[-2].sum() * START + e.traffic[-1].sum() * WALK) * outer / par * waves / self.m.clock,
+        }
         for k in range(len(self.m.names)):
             source = self.m.names[k + 1] if k + 1 < len(self.m.names) else "DRAM"
             rate = self.m.rates[k] * par if k + 1 < len(self.m.names) else min(self.m.rates[k] * par, self.m.dram)

@@ -12,7 +12,6 @@ from ..terms import Kernel, Path, Term, free_axes
 from .cost import Cost, Entry
 from .structure import Space, with_tiles
 
-
 FEW = 0.75  # a share of busy cores below which parallel loops are looked for further in
 WORTH = 8.0  # starts of a parallel region that it must last
 
@@ -152,20 +151,36 @@ def layouts(entry: Entry, space: Space) -> dict[str, tuple[int, ...]]:
     return out
 
 
-def panels(plan: tuple, cost: Cost, layout: tuple[tuple[str, str], ...]) -> dict[str, int]:
-    """Stage -> width of its panels: where all its users run over its contiguous axis in lanes of one constant width and its storage is wider."""
-    contiguous, out = dict(layout), {}
-    lanes = {leaf: (cost.axes[a].root, cost.axes[a].const) for leaf, loops in leaves(plan) for a, place in loops[-1:] if place == "simd"}
-    for stage, root in sorted(contiguous.items()):
-        users = [k for k, x in enumerate(cost.p.leaves) if cost.p.users[stage] >> k & 1]
-        widths = {lanes[k][1] if k in lanes and lanes[k][0] == root else None for k in users if root in cost.p.leaves[k].axes}
-        inside = _where_opened(plan, stage)
-        if inside is None or len(widths) != 1 or None in widths:
+def panelled(plan: tuple, cost: Cost, layout: tuple[tuple[str, str], ...]) -> tuple[tuple, dict[str, int]]:
+    """The plan with the lanes of users of panels as wide as these, and the widths: a stage is stored in panels where all its users run over its
+    contiguous axis in lanes of one constant width, or in longer ones whose axis is cut into these, and its storage is wider."""
+    out: dict[str, int] = {}
+    for stage, root in sorted(layout):
+        lanes = {leaf: loops[-1][0] for leaf, loops in leaves(plan) if loops and loops[-1][1] == "simd"}
+        key = next(x.key for x in cost.p.leaves if x.target == stage)
+        users = [k for k, x in enumerate(cost.p.leaves) if cost.p.users[stage] >> k & 1 and root in x.axes]
+        if len(key) < 2 or not users or any(k not in lanes or cost.axes[lanes[k]].root != root for k in users):
             continue
-        over = {a for _, loops in leaves(inside) for a, _ in loops if cost.axes[a].root == root}
-        if len(over) > 1 and len(next(x.key for x in cost.p.leaves if x.target == stage)) > 1:
-            out[stage] = widths.pop() or 0
-    return out
+        axis = max((lanes[k] for k in users), key=len)
+        width, inside = cost.axes[axis].const, _where_opened(plan, stage)
+        if width is None or inside is None or any(lanes[k] not in (axis, axis.removesuffix(".i")) for k in users):
+            continue
+        if {a for _, loops in leaves(inside) for a, _ in loops if cost.axes[a].root == root} - {axis}:
+            plan = _narrowed(plan, frozenset(k for k in users if lanes[k] != axis), axis)
+            out[stage] = width
+    return plan, out
+
+
+def _narrowed(plan: tuple, users: frozenset[int], axis: str) -> tuple:
+    """The plan with the lanes of some leaves cut into those of ``axis``."""
+    if plan[0] == "leaf":
+        return plan
+    if plan[0] == "for":
+        body = _narrowed(plan[3], users, axis)
+        if plan[2] == "simd" and body[0] == "leaf" and body[1] in users:
+            return ("for", axis.removesuffix(".i") + ".o", "seq", ("for", axis, "simd", body))
+        return (*plan[:3], body)
+    return ("seq", _narrowed(plan[1], users, axis), _narrowed(plan[2], users, axis), plan[3])
 
 
 def leaves(plan: tuple, around: tuple[tuple[str, str], ...] = ()) -> Iterator[tuple[int, tuple[tuple[str, str], ...]]]:

@@ -216,5 +216,3 @@ def _unit_in(e: Term, axis: str) -> bool:
         a, b = e.kids()
         return (_unit_in(a, axis) and axis not in free_axes(b)) or (e.op == "add" and _unit_in(b, axis) and axis not in free_axes(a))
     return False
-
-
