@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..errors import MoaError
 from ..semantics.agree import admits
-from ..terms import I, Kernel, Term, evaluate, free_axes
+from ..terms import I, Kernel, Term, evaluate, free_axes, subterms
 from . import sizes
 
 LANES = {"simd": 16, "block": 32}  # the widest vectors hold so many f32, a warp so many threads: such loops are tried with whole ones and a rest
@@ -61,9 +61,11 @@ def _tiles(s: Term, around: dict[str, Term]) -> Iterator[Tile]:
         return
     axis, extent, place, body = s.args
     assert isinstance(axis, str) and isinstance(extent, Term) and isinstance(body, Term)
-    if extent.op == "idiv" and extent.kids()[1].op == "int":
-        width = int(extent.kids()[1].args[0])  # type: ignore[arg-type]
-        whole = Term("sub", extent.kids()[0], I(width - 1))
+    # the tiles of an axis may be dealt out to parts of the machine: their number is further in
+    counts = [u for u in subterms(extent) if u.op == "idiv" and u.kids()[1].op == "int" and all(v.op != "idiv" for v in subterms(u.kids()[0]))]
+    if counts:
+        width = int(counts[0].kids()[1].args[0])  # type: ignore[arg-type]
+        whole = Term("sub", counts[0].kids()[0], I(width - 1))
         if width > 1:
             yield Tile(axis, whole, width, _mentioned(whole, around))
     elif place in LANES and extent.op != "int" and _most(extent) >= LANES[str(place)]:

@@ -13,7 +13,7 @@ from .cost import Cost, Entry
 from .extract import Extractor
 from .form import materialise
 from .gpu import GpuCost, GpuModel, admitted
-from .plan import layouts, panelled, placements, right_nested, skips, statement
+from .plan import gathered, layouts, panelled, placements, right_nested, skips, statement
 from .problem import build
 from .structure import Space, loop_axes, saturate
 from .tiles import Tiles, assignments, refine
@@ -107,7 +107,7 @@ def realise(c: Candidate, rules: RuleSet) -> tuple[Kernel, list[Step]]:
     plan = right_nested(c.entry.plan)
     widths: dict[str, int] = {}
     if not isinstance(c.cost, GpuCost):
-        plan, widths = panelled(plan, c.cost, c.entry.layout)
+        plan, widths = panelled(gathered(plan), c.cost, c.entry.layout)
     target = statement(plan, c.space, c.tiles)
     steps = derive(target, k.body, rules)
     for s in steps:

@@ -33,7 +33,7 @@ LINE = 64.0  # bytes
 START = 45.0  # cycles until the lines of a row that does not go on where the last one ended come in as fast as they can
 PAGE, ENTRIES, WALK = 4096.0, 48.0, 7.0  # bytes of a page, pages that the first TLB knows, cycles to find another one
 SHARED = 0.25  # of the time of a cause that another one hides is not hidden
-GROWTH, PRODUCT = 0.01, 0.3  # charges for memory: for each doubling of a size that it grows with, and for growing with a product of two
+GROWTH, PRODUCT = 0.02, 0.3  # charges for memory that grows with sizes: for each doubling beyond a page, and for growing with a product of two
 PARTIAL = 2.0  # extra work on the part of an axis that lies in partial tiles
 GATHER = 1.5  # cycles per element of a strided SIMD access
 
@@ -114,6 +114,7 @@ class Entry:
     owed: tuple[float, ...] = ()  # per osm group: cycles for its probabilities, not in ``cycles`` while sums may still share them
     open: int = 0  # roots of loops inside whose trip count is not a constant, as bits
     grown: int = 0  # roots that storage of closed stages grows with
+    memory: float = 0.0  # what is charged for it
     products: int = 0  # how many times storage grows with one more size at a time
     paid: int = 0  # osm groups whose probabilities another sum of the same sequence may use
     price: float = 0.0
@@ -147,7 +148,6 @@ class Cost:
         self.groups: list[tuple[Any, int]] = []  # osm groups and their leaves
         for g in dict.fromkeys(x.group for x in problem.leaves if x.monoid == "osm"):
             self.groups.append((g, sum(1 << k for k, x in enumerate(problem.leaves) if x.group is g)))
-        self.charges: dict[int, float] = {}
         self.bit = {root: 1 << k for k, root in enumerate(problem.extents)}
         self.keyed = {x.target: sum(self.bit[a] for a in x.key) for x in problem.leaves}
         self.scored = [free_axes(g) for g, _ in self.groups]
@@ -197,10 +197,12 @@ class Cost:
         if key not in self.seen:
             self.seen[key] = self._joined(a, b)
         mask, foot, run, over, cold, shut, kept, rescale = self.seen[key]
-        wide, grown, products = a.open | b.open, a.grown | b.grown, a.products + b.products
+        wide, grown, memory, products = a.open | b.open, a.grown | b.grown, a.memory + b.memory, a.products + b.products
         for s in shut:
             bits = wide & self.keyed[s]
-            grown, products = grown | bits, products + max(0, bits.bit_count() - 1)
+            if bits:
+                grown, products = grown | bits, products + bits.bit_count() - 1
+                memory += PRODUCT * (bits.bit_count() - 1) + GROWTH * max(0.0, math.log2(foot[self.index[s]] / PAGE))
         t = (np.maximum(a.traffic, b.traffic) + over[:, None] * np.minimum(a.traffic, b.traffic)) * kept
         cycles, paid = a.cycles + b.cycles + rescale, a.paid | b.paid
         for n in range(len(self.groups)):
@@ -210,7 +212,7 @@ class Cost:
                 paid |= 1 << n
         none = (0.0,) * len(self.groups)
         return self._priced(Entry(cycles, t, foot, mask, ("seq", a.plan, b.plan, shut), cold, run, over, None, tuple(sorted(layout.items())), min(a.par, b.par),
-                                  a.forks + b.forks, a.thin or b.thin, none, wide, grown, products, 0 if shut else paid))  # fmt: skip
+                                  a.forks + b.forks, a.thin or b.thin, none, wide, grown, memory, products, 0 if shut else paid))  # fmt: skip
 
     def _joined(self, a: Entry, b: Entry) -> tuple[Any, ...]:
         """What does not depend on how the parts of a sequence run: leaves, bytes, runs, share not kept, cold misses, stages that close here, the share of
@@ -357,7 +359,7 @@ class Cost:
             left = min(1.0, DENSITY + 0.5 / n)
             cycles, t, owed = cycles * left, t * left, tuple(c * left for c in owed)
         return Entry(cycles, t, g, e.mask, ("for", axis, place, e.plan), e.cold, run, over, e.block, e.layout, par, forks, e.thin or thin, owed,
-                     e.open | (0 if bounded else self.bit[ax.root]), e.grown, e.products)  # fmt: skip
+                     e.open | (0 if bounded else self.bit[ax.root]), e.grown, e.memory, e.products)  # fmt: skip
 
     def _reach(self, ax: LoopAxis, e: Entry, held: int | None) -> tuple[np.ndarray, ...]:
         """What a loop around an entry touches: bytes, runs, the share that levels do not keep; and per level and array what comes in once, and how often what
@@ -405,9 +407,7 @@ class Cost:
 
     def charge(self, e: Entry) -> float:
         """A factor for storage that grows with sizes: memory is not free, that of a product of sizes least of all."""
-        if e.grown not in self.charges:
-            self.charges[e.grown] = 1.0 + GROWTH * sum(math.log2(self.p.extents[r]) for r, bit in self.bit.items() if e.grown & bit)
-        return self.charges[e.grown] + PRODUCT * e.products
+        return 1.0 + e.memory
 
     # --- a whole plan ---------------------------------------------------------------------------------------------------------------
     def seconds(self, e: Entry, outer: float = 1.0, outer_par: float = 1.0) -> tuple[float, dict[str, float]]:

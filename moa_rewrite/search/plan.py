@@ -48,6 +48,26 @@ def right_nested(p: tuple) -> tuple:
     return p
 
 
+def gathered(p: tuple) -> tuple:
+    """The plan with all storage of a sequence opened at its start, so that what its parts share shows to lowering: one run of statements, nested to the right."""
+    if p[0] == "leaf":
+        return p
+    if p[0] == "for":
+        return (*p[:3], gathered(p[3]))
+    items, opened = _items(p)
+    out = items[-1]
+    for n, item in enumerate(reversed(items[:-1])):
+        out = ("seq", item, out, tuple(opened) if n == len(items) - 2 else ())
+    return out
+
+
+def _items(p: tuple) -> tuple[list[tuple], list[str]]:
+    if p[0] != "seq":
+        return [gathered(p)], []
+    (a, x), (b, y) = _items(p[1]), _items(p[2])
+    return [*a, *b], [*p[3], *x, *y]
+
+
 @dataclass(frozen=True)
 class Placement:
     path: Path
