@@ -253,7 +253,7 @@ class Cost:
         out = self._around(axis, ax, replace(e, block=nb, layout=tuple(sorted(layout.items()))), "simd", e.cycles)
         if ax.const is None or ax.root in leaf.reduction:  # runs to a size, or sums across lanes: the block is complete
             closed, per = self._close(out, "")
-            out = replace(closed, cycles=per + NEST + (LATENCY * 4 if ax.root in leaf.reduction else 0.0))
+            out = replace(closed, cycles=per + (0.0 if nb.vec > UNROLLED * self._lanes(leaf) else NEST) + (LATENCY * 4 if ax.root in leaf.reduction else 0.0))
         return out
 
     def _close(self, e: Entry, loop_root: str, trips: float = 1.0) -> tuple[Entry, float]:
@@ -298,6 +298,8 @@ class Cost:
             cycles = max(arith, loads, LATENCY * vectors)
         if not in_registers:
             cycles += cells * stored * side * (2.0 if accumulates else 1.0)
+        if vectors > UNROLLED:  # a loop of its own, as one that runs to a size
+            cycles += NEST
         out = replace(e, block=None)
         if in_registers:
             cycles += (cells * stored * 2.0 + TILE) / max(1.0, trips)

@@ -49,7 +49,7 @@ def right_nested(p: tuple) -> tuple:
 
 
 def gathered(p: tuple) -> tuple:
-    """The plan with all storage of a sequence opened at its start, so that what its parts share shows to lowering: one run of statements, nested to the right."""
+    """The plan with all storage of a sequence opened at its start, so that lowering sees what its parts share: one run of statements."""
     if p[0] == "leaf":
         return p
     if p[0] == "for":
