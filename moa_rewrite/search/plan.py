@@ -173,7 +173,7 @@ def layouts(entry: Entry, space: Space) -> dict[str, tuple[int, ...]]:
 
 def panelled(plan: tuple, cost: Cost, layout: tuple[tuple[str, str], ...]) -> tuple[tuple, dict[str, int]]:
     """The plan with the lanes of users of panels as wide as these, and the widths: a stage is stored in panels where all its users run over its
-    contiguous axis in lanes of one constant width, or in longer ones whose axis is cut into these, and its storage is wider."""
+    contiguous axis in lanes of one constant width (what fills it may use longer ones, which are cut into these), and its storage is wider."""
     out: dict[str, int] = {}
     for stage, root in sorted(layout):
         lanes = {leaf: loops[-1][0] for leaf, loops in leaves(plan) if loops and loops[-1][1] == "simd"}
@@ -183,10 +183,12 @@ def panelled(plan: tuple, cost: Cost, layout: tuple[tuple[str, str], ...]) -> tu
             continue
         axis = max((lanes[k] for k in users), key=len)
         width, inside = cost.axes[axis].const, _where_opened(plan, stage)
-        if width is None or inside is None or any(lanes[k] not in (axis, axis.removesuffix(".i")) for k in users):
+        wider = frozenset(k for k in users if lanes[k] != axis)
+        if width is None or inside is None or any(lanes[k] != axis.removesuffix(".i") or cost.p.leaves[k].target != stage for k in wider):
             continue
-        if {a for _, loops in leaves(inside) for a, _ in loops if cost.axes[a].root == root} - {axis}:
-            plan = _narrowed(plan, frozenset(k for k in users if lanes[k] != axis), axis)
+        loops_inside = {a for _, loops in leaves(inside) for a, _ in loops}
+        if sum(any(cost.axes[a].root == r for a in loops_inside) for r in key) > 1 and {a for a in loops_inside if cost.axes[a].root == root} - {axis}:
+            plan = _narrowed(plan, wider, axis)
             out[stage] = width
     return plan, out
 
