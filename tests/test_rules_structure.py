@@ -149,6 +149,16 @@ def test_place_and_layout() -> None:
             apply_step(k, R, Step("layout", path, {"T": name, "order": tuple(map(I, order))}))
 
 
+def test_panel() -> None:
+    nest = 'for("i", n, "seq", for("j", m, "seq", emit("once", "%s", <@i, @j>, %s[@i, @j])))'
+    k = kernel(f'new("T", seq({nest % ("T", "A")}, {nest % ("Z", "T")}))', "T f64 once i:n j:m")
+    out = apply_step(k, R, Step("panel", (), {"T": "T", "width": I(16)}))
+    assert out.stages[0].panel == 16 and outcome(out) == outcome(k)
+    for path, name, width in (((), "U", I(16)), ((1,), "T", I(16)), ((), "T", I(0)), ((), "T", size("n"))):
+        with pytest.raises(RuleError):
+            apply_step(k, R, Step("panel", path, {"T": name, "width": width}))
+
+
 def test_admit() -> None:
     k = kernel('for("i", n, "seq", emit("once", "X", <@i>, a[@i]))')
     out = apply_step(k, R, Step("admit", (), {"c": t("n <= 5")}))

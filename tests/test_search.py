@@ -116,3 +116,13 @@ def test_same_result_whatever_the_hash_seed(name):
         env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.path.dirname(__file__)}
         outputs.add(subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout)
     assert len(outputs) == 1
+
+
+def test_one_head_uses_all_cores() -> None:
+    """Where the outermost parallel loop has too few iterations, those further in run on the cores."""
+    found = []
+    for heads in (16, 1):
+        result, _ = search("attention", h=heads, n=512, m=512, d=64, e=64)
+        found.append([str(f.args[0]) for f in loops(result.kernel.body) if f.args[2] == "core"])
+    many, one = found
+    assert len(many) == 1 and set(one) - set(many), found
