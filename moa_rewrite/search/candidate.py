@@ -19,6 +19,7 @@ from .structure import Space, loop_axes, saturate
 from .tiles import Tiles, assignments, refine
 
 DEPTH = 8  # loops around a leaf, tiles included
+MANY, FULL = 6, 3  # leaves above which only so many of the starting tile sizes are searched in full, the others roughly
 
 
 @dataclass(frozen=True)
@@ -73,13 +74,28 @@ def explore(form: Form, rules: RuleSet, model: Any, sizes: dict[str, int], nodes
     space.origin = steps
     kind = GpuCost if isinstance(model, GpuModel) else Cost
     found = []
-    for lanes, tiles in assignments(space, model, known):
+    starts = assignments(space, model, known)
+    if len(space.problem.leaves) > MANY and len(starts) > FULL:
+        starts = scouted(space, model, starts)
+    for lanes, tiles in starts:
         cost = kind(space.problem, model, loop_axes(space, tiles))
         wide = 4 if len(space.problem.leaves) <= 6 else 3  # fewer entries per class where there are many classes
         for e in Extractor(space, cost, keep=wide, pairs=wide + 2).root():
             found.append(Candidate(cost.seconds(e, outer(space), outer(space))[0], e, cost, space, tiles, form, lanes))
     found.sort(key=lambda c: c.rank)
     return varied(found, 12)
+
+
+def scouted(space: Space, model: Any, starts: list[tuple[str, Tiles]]) -> list[tuple[str, Tiles]]:
+    """The tile sizes that serve best when hardly any entries of a class are kept."""
+    kind = GpuCost if isinstance(model, GpuModel) else Cost
+    ranks = []
+    for _, tiles in starts:
+        cost = kind(space.problem, model, loop_axes(space, tiles))
+        found = Extractor(space, cost, keep=1, kinds=2, pairs=2).root()
+        ranks.append(min((cost.seconds(e, outer(space), outer(space))[0] * cost.charge(e) for e in found), default=float("inf")))
+    best = sorted(range(len(starts)), key=ranks.__getitem__)[:FULL]
+    return [starts[n] for n in sorted(best)]
 
 
 def varied(found: list[Candidate], keep: int) -> list[Candidate]:

@@ -117,7 +117,53 @@ class Entry:
     memory: float = 0.0  # what is charged for it
     products: int = 0  # how many times storage grows with one more size at a time
     paid: int = 0  # osm groups whose probabilities another sum of the same sequence may use
+    bytes: int = 0  # number of what is touched: leaves, footprints, runs, cold misses
     price: float = 0.0
+
+
+@dataclass(eq=False, slots=True)
+class Joined:
+    """What of a sequence does not depend on how its parts run."""
+
+    mask: int
+    foot: np.ndarray
+    run: np.ndarray
+    over: np.ndarray
+    cold: np.ndarray
+    shut: tuple[str, ...]  # stages that close here
+    kept: np.ndarray  # the share of traffic that they leave
+    rescale: float  # cycles
+    bytes: int
+    paying: np.ndarray  # price of a byte of the dearer part, and of what both parts fetch
+
+
+@dataclass(eq=False, slots=True)
+class Pair:
+    """A sequence of two entries that is priced, but not yet an entry."""
+
+    a: Entry
+    b: Entry
+    joined: Joined
+    layout: tuple[tuple[str, str], ...]
+    cycles: float
+    open: int
+    grown: int
+    memory: float
+    products: int
+    paid: int
+    price: float = 0.0
+
+    @property
+    def par(self) -> float:
+        return min(self.a.par, self.b.par)
+
+    @property
+    def bytes(self) -> int:
+        return self.joined.bytes
+
+    @property
+    def block(self) -> None:
+        return None
 
 
 class Cost:
@@ -139,7 +185,11 @@ class Cost:
         self.only = np.eye(n, dtype=bool)
         self.fixed = np.array([a not in problem.stages for a in problem.arrays])
         self.pitched = np.flatnonzero(pitch) if model.ways else np.flatnonzero(self.none)
-        self.seen: dict[tuple, tuple] = {}
+        self.reached: dict[tuple, tuple] = {}
+        self.joins: dict[tuple[int, int], Joined | None] = {}
+        self.layouts: dict[tuple, tuple | None] = {}
+        self.numbers: dict[tuple, int] = {}
+        self.touched: list[tuple[np.ndarray, np.ndarray]] = []  # footprints and cold misses by number
         self.pitch = pitch
         # rows of an array start at places of a way that lie ``apart`` bytes; ``room``: how many rows the places hold
         self.apart = np.array([[float(math.gcd(int(w), int(s))) for s in pitch[self.pitched]] for w, _ in model.ways])
@@ -163,7 +213,9 @@ class Cost:
         foot = touched * self.width
         run = np.maximum(foot, self.width)
         lines, over = self._spread(foot, run)
-        return Entry(0.0, lines, foot, 1 << k, ("leaf", k), np.ones_like(foot), run, over, Block(k), owed=self._probabilities(x))
+        cold = np.ones_like(foot)
+        number = self._number(1 << k, foot, run, cold)
+        return Entry(0.0, lines, foot, 1 << k, ("leaf", k), cold, run, over, Block(k), owed=self._probabilities(x), bytes=number)
 
     def loop(self, axis: str, e: Entry) -> list[Entry]:
         """The ways to run a loop over ``axis`` around ``e``: as SIMD lanes or unrolled if ``e`` is an open block, else one after another."""
@@ -188,38 +240,75 @@ class Cost:
         return [self._priced(x) for x in out]
 
     def seq(self, a: Entry, b: Entry) -> Entry | None:
-        a, b = self.closed(a), self.closed(b)
-        layout = dict(a.layout)
-        for s, r in b.layout:
-            if layout.setdefault(s, r) != r:
-                return None
-        key = (a.foot.tobytes(), a.run.tobytes(), a.cold.tobytes(), b.foot.tobytes(), b.run.tobytes(), b.cold.tobytes(), a.mask, b.mask)
-        if key not in self.seen:
-            self.seen[key] = self._joined(a, b)
-        mask, foot, run, over, cold, shut, kept, rescale = self.seen[key]
+        found = self.pairs([(self.closed(a), self.closed(b))])
+        return self.entry(found[0]) if found else None
+
+    def pairs(self, parts: list[tuple[Entry, Entry]]) -> list[Pair]:
+        """Sequences of closed entries, priced together, without those whose layouts contradict each other or whose stages do not fit."""
+        self._join(parts)
+        out = [x for a, b in parts if (x := self._pair(a, b)) is not None]
+        if out:
+            a, b = np.array([x.a.traffic for x in out]), np.array([x.b.traffic for x in out])
+            paying = np.array([x.joined.paying for x in out])
+            moved = np.einsum("pla,pla->p", np.maximum(a, b), paying[:, 0]) + np.einsum("pla,pla->p", np.minimum(a, b), paying[:, 1])
+            for x, t in zip(out, moved.tolist(), strict=True):
+                x.price = (x.cycles + t) * self.charge(x)
+        return out
+
+    def _pair(self, a: Entry, b: Entry) -> Pair | None:
+        both = (a.layout, b.layout)
+        if both not in self.layouts:
+            self.layouts[both] = self._agreed(*both)
+        layout = self.layouts[both]
+        if layout is None:
+            return None
+        j = self.joins[a.bytes, b.bytes]
+        if j is None:
+            return None
         wide, grown, memory, products = a.open | b.open, a.grown | b.grown, a.memory + b.memory, a.products + b.products
-        for s in shut:
+        for s in j.shut:
             bits = wide & self.keyed[s]
             if bits:
                 grown, products = grown | bits, products + bits.bit_count() - 1
-                memory += PRODUCT * (bits.bit_count() - 1) + GROWTH * max(0.0, math.log2(foot[self.index[s]] / PAGE))
-        t = (np.maximum(a.traffic, b.traffic) + over[:, None] * np.minimum(a.traffic, b.traffic)) * kept
-        cycles, paid = a.cycles + b.cycles + rescale, a.paid | b.paid
+                memory += PRODUCT * (bits.bit_count() - 1) + GROWTH * max(0.0, math.log2(j.foot[self.index[s]] / PAGE))
+        cycles, paid = a.cycles + b.cycles + j.rescale, a.paid | b.paid
         for n in range(len(self.groups)):
             if a.owed[n] or b.owed[n]:
                 free = paid >> n & 1 and not (a.owed[n] and b.owed[n])
                 cycles += 0.0 if free else max(a.owed[n], b.owed[n])
                 paid |= 1 << n
-        none = (0.0,) * len(self.groups)
-        return self._priced(Entry(cycles, t, foot, mask, ("seq", a.plan, b.plan, shut), cold, run, over, None, tuple(sorted(layout.items())), min(a.par, b.par),
-                                  a.forks + b.forks, a.thin or b.thin, none, wide, grown, memory, products, 0 if shut else paid))  # fmt: skip
+        return Pair(a, b, j, layout, cycles, wide, grown, memory, products, 0 if j.shut else paid)
 
-    def _joined(self, a: Entry, b: Entry) -> tuple[Any, ...]:
-        """What does not depend on how the parts of a sequence run: leaves, bytes, runs, share not kept, cold misses, stages that close here, the share of
-        traffic that they leave, and cycles to rescale."""
+    @staticmethod
+    def _agreed(a: tuple[tuple[str, str], ...], b: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...] | None:
+        """Two choices of layouts together; None if they contradict each other."""
+        layout = dict(a)
+        for s, r in b:
+            if layout.setdefault(s, r) != r:
+                return None
+        return tuple(sorted(layout.items()))
+
+    def entry(self, x: Pair) -> Entry:
+        a, b, j = x.a, x.b, x.joined
+        t = (np.maximum(a.traffic, b.traffic) + j.over[:, None] * np.minimum(a.traffic, b.traffic)) * j.kept
+        return Entry(x.cycles, t, j.foot, j.mask, ("seq", a.plan, b.plan, j.shut), j.cold, j.run, j.over, None, x.layout, x.par, a.forks + b.forks,
+                     a.thin or b.thin, (0.0,) * len(self.groups), x.open, x.grown, x.memory, x.products, x.paid, j.bytes, x.price)  # fmt: skip
+
+    def _join(self, parts: list[tuple[Entry, Entry]]) -> None:
+        """Note in ``joins`` what the sequences of these entries touch, as far as it is not known."""
+        new = {key: (a, b) for a, b in parts if (key := (a.bytes, b.bytes)) not in self.joins}
+        if not new:
+            return
+        foot = np.maximum(np.array([a.foot for a, _ in new.values()]), np.array([b.foot for _, b in new.values()]))
+        run = np.maximum(np.array([a.run for a, _ in new.values()]), np.array([b.run for _, b in new.values()]))
+        cold = np.minimum(np.array([a.cold for a, _ in new.values()]), np.array([b.cold for _, b in new.values()]))
+        over = self._rows(foot, run)[-1]
+        for n, (key, (a, b)) in enumerate(new.items()):
+            self.joins[key] = self._joined(a, b, foot[n], run[n], over[n], cold[n])
+
+    def _joined(self, a: Entry, b: Entry, foot: np.ndarray, run: np.ndarray, over: np.ndarray, cold: np.ndarray) -> Joined | None:
+        """None where the stages that are closed do not fit."""
         mask = a.mask | b.mask
-        foot, run, cold = np.maximum(a.foot, b.foot), np.maximum(a.run, b.run), np.minimum(a.cold, b.cold)
-        _, over = self._spread(foot, run)
         kept = np.ones((len(self.caps), len(foot)))
         shut = []
         for k, users in self.users.items():
@@ -227,8 +316,23 @@ class Cost:
                 kept[:, k] = over
                 shut.append(self.p.arrays[k])
                 cold[k] = 0.0
+        if not self.fits(foot, cold):
+            return None
         rescale = sum(self._rescale(g, mask, foot, cold) for g, members in self.groups if members & mask)
-        return mask, foot, run, over, cold, tuple(shut), kept, rescale
+        paying = kept * self.prices
+        number = self._number(mask, foot, run, cold)
+        return Joined(mask, foot, run, over, cold, tuple(shut), kept, rescale, number, np.array([paying, over[:, None] * paying]))
+
+    def fits(self, foot: np.ndarray, cold: np.ndarray) -> bool:
+        """Whether the closed stages, those without cold misses, can be stored at all."""
+        return True
+
+    def _number(self, mask: int, foot: np.ndarray, run: np.ndarray, cold: np.ndarray) -> int:
+        """Equal for entries that touch the same bytes, which most of a class do."""
+        n = self.numbers.setdefault((mask, foot.tobytes(), run.tobytes(), cold.tobytes()), len(self.touched))
+        if n == len(self.touched):
+            self.touched.append((foot, cold))
+        return n
 
     def closed(self, e: Entry) -> Entry:
         """An entry whose open block, if any, is executed once as it stands."""
@@ -343,29 +447,27 @@ class Cost:
     def _around(self, axis: str, ax: LoopAxis, e: Entry, place: str, cycles: float, held: int | None = None) -> Entry:
         """``held``: an array that the loop does not touch, its cells being in registers."""
         n = ax.trips
-        key = (axis, held, e.foot.tobytes(), e.run.tobytes(), e.cold.tobytes())
-        if key not in self.seen:  # most entries of a class touch the same bytes
-            self.seen[key] = self._reach(ax, e, held)
-        g, run, over, first, often = self.seen[key]
+        key = (axis, held, e.bytes)
+        if key not in self.reached:
+            self.reached[key] = self._reach(ax, e, held)
+        g, run, over, first, often, number, owner, masked = self.reached[key]
         t = first + often * e.traffic
         if held is not None:
             t[:, held] = e.traffic[:, held]
-        own = self.owners[ax.root]
-        owner = all(x.target in own or not e.cold[self.index[x.target]] for k, x in enumerate(self.p.leaves) if e.mask >> k & 1)
         par = n * (e.par if e.plan[0] == "for" else 1.0) if owner and place == "seq" else (1.0 if place != "seq" else e.par)
         forks = 1.0 if owner else n * e.forks
-        thin = place == "seq" and not e.thin and ".i" not in axis and self._masked(ax.root, e)
+        thin = place == "seq" and not e.thin and ".i" not in axis and masked
         bounded = ".i" in axis or self.p.extent_terms[ax.root].op == "int"  # part of a tile, or a size compiled in
         owed = tuple(c * n if ax.root in axes else c for c, axes in zip(e.owed, self.scored, strict=True))
         if thin:
             left = min(1.0, DENSITY + 0.5 / n)
             cycles, t, owed = cycles * left, t * left, tuple(c * left for c in owed)
         return Entry(cycles, t, g, e.mask, ("for", axis, place, e.plan), e.cold, run, over, e.block, e.layout, par, forks, e.thin or thin, owed,
-                     e.open | (0 if bounded else self.bit[ax.root]), e.grown, e.memory, e.products)  # fmt: skip
+                     e.open | (0 if bounded else self.bit[ax.root]), e.grown, e.memory, e.products, 0, number)  # fmt: skip
 
-    def _reach(self, ax: LoopAxis, e: Entry, held: int | None) -> tuple[np.ndarray, ...]:
+    def _reach(self, ax: LoopAxis, e: Entry, held: int | None) -> tuple:
         """What a loop around an entry touches: bytes, runs, the share that levels do not keep; and per level and array what comes in once, and how often what
-        an iteration fetches comes in."""
+        an iteration fetches comes in; then the number of what it touches, whether its iterations own what they write, and whether a mask leaves some idle."""
         moved = self.moves[ax.root] & (e.cold > 0)
         g = np.where(moved, e.foot * ax.trips, e.foot)
         run = np.where(moved & self.units[ax.root], e.run * ax.trips, e.run)
@@ -376,26 +478,37 @@ class Cost:
             inner, outer = (self._spread(np.where(self.only[held], 0.0, f), r)[1][:, None] for f, r in ((e.foot, e.run), (g, run)))
         # kept by the level: once; else, where an iteration's share is kept, each part once, and where it is not, in every iteration
         first = lines * e.cold * (1.0 - outer + outer * (1.0 - inner) * moved)
-        return g, run, over, first, outer * ((1.0 - inner) * ~moved + inner * ax.trips)
+        often = outer * ((1.0 - inner) * ~moved + inner * ax.trips)
+        own = self.owners[ax.root]
+        owner = all(x.target in own or not e.cold[self.index[x.target]] for k, x in enumerate(self.p.leaves) if e.mask >> k & 1)
+        return g, run, over, first, often, self._number(e.mask, g, run, e.cold), owner, self._masked(ax.root, e)
 
     def _spread(self, foot: np.ndarray, run: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bytes of the cache lines that hold so many bytes in contiguous runs, per level and array, the runs that are apart, the pages; and the share of all
         that a level does not keep."""
+        lines, runs, pages, over = self._rows(foot, run)
+        out = np.empty((len(self.caps), len(foot)))
+        out[:-2], out[-2], out[-1] = lines, runs, pages
+        return out, over
+
+    def _rows(self, foot: np.ndarray, run: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Bytes of lines, runs apart and pages per array, and the share that a level does not keep; arguments: an entry's row, or several."""
         whole = np.ceil(run / LINE) * LINE
         lines = np.where(self.fixed, foot / run * whole, foot)
-        k, runs, pages = self.pitched, np.zeros(len(foot)), foot / PAGE
+        k, runs, pages = self.pitched, np.zeros(foot.shape), foot / PAGE
+        full = lines.sum(axis=-1)[..., None] / self.caps
         if k.size:
-            rows = foot[k] / run[k]
-            crowded = (rows > self.room) & (whole[k] < self.apart)  # a longer run fills all places
-            apart = run[k] < self.pitch[k]
-            runs[k] = np.where(apart, rows, 1.0)
-            pages[k] = np.where(apart, rows * np.maximum(np.minimum(self.pitch[k] / PAGE, 1.0), run[k] / PAGE), pages[k])
-        full = lines.sum() / self.caps
-        full[-1] = pages.sum() / ENTRIES
-        over = np.clip(full - 1.0, 0.0, 1.0)
+            rows, length = foot[..., k] / run[..., k], run[..., k]
+            # a longer run fills all places
+            crowded = ((rows[..., None, :] > self.room) & (whole[..., None, k] < self.apart)).any(axis=-1)
+            apart = length < self.pitch[k]
+            runs[..., k] = np.where(apart, rows, 1.0)
+            pages[..., k] = np.where(apart, rows * np.maximum(np.minimum(self.pitch[k] / PAGE, 1.0), length / PAGE), pages[..., k])
+        full[..., -1] = pages.sum(axis=-1) / ENTRIES
+        over = np.minimum(np.maximum(full - 1.0, 0.0), 1.0)
         if k.size:
-            over[:-2][crowded.any(axis=1)] = 1.0
-        return np.vstack([*[lines] * (len(self.caps) - 2), runs, pages]), over
+            over[..., :-2][crowded] = 1.0
+        return lines, runs, pages, over
 
     def _masked(self, root: str, e: Entry) -> bool:
         """All that outlives an iteration is masked by a comparison of this axis with another, so idle tiles are skipped."""
@@ -407,7 +520,7 @@ class Cost:
         e.price = (cycles + sum(e.owed) + float(np.vdot(e.traffic, self.prices))) * self.charge(e)
         return e
 
-    def charge(self, e: Entry) -> float:
+    def charge(self, e: Entry | Pair) -> float:
         """A factor for storage that grows with sizes: memory is not free, that of a product of sizes least of all."""
         return 1.0 + e.memory
 

@@ -6,13 +6,13 @@ A kind is what may matter further out: which stages are closed and how large, wh
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from itertools import product
+from itertools import product, takewhile
 from operator import attrgetter
 
-from .cost import Cost, Entry
+from .cost import Cost, Entry, Pair
 from .structure import Space
 
+LONG, SHORT = 8, 3  # leaves of a sequence above which one of its parts has at most so many
 _price = attrgetter("price")
 
 
@@ -21,52 +21,84 @@ class Extractor:
         self.pairs = pairs
         self.s, self.c, self.keep, self.kinds = space, cost, keep, kinds
         self.memo: dict[int, list[Entry]] = {}
+        self.counts: dict[int, int] = {}
+        self.ends: dict[int, list[Entry]] = {}
+        self.sizes: dict[int, tuple[tuple[int, ...], int]] = {}
 
     def best(self, cls: int) -> list[Entry]:
         if cls in self.memo:
             return self.memo[cls]
         self.memo[cls] = []  # a class inside itself offers nothing
+        found: list[Entry | Pair] = []
         if cls in self.s.leaf_of:
-            found = [self.c.leaf(self.s.leaf_of[cls])]
+            found.append(self.c.leaf(self.s.leaf_of[cls]))
         else:
-            found = []
+            sequences: list[tuple[Entry, Entry]] = []
             for node in self.s.nodes[cls]:
                 if node[0] == "for":
                     for e in self.best(node[4][0]):
                         found += self.c.loop(node[1], e)
-                elif node[0] == "seq":
-                    left, right = (sorted(map(self.c.closed, self.best(n[0])), key=_price)[: self.pairs] for n in node[1:3])
-                    for a, b in product(left, right):
-                        e2 = self.c.seq(a, b)
-                        if e2 is not None:
-                            found.append(e2)
-        self.memo[cls] = self.prune(found)
+                elif node[0] == "seq" and self.near_end(node):
+                    sequences += product(self.part(node[1][0]), self.part(node[2][0]))
+            found += self.c.pairs(sequences)
+        self.memo[cls] = [e if isinstance(e, Entry) else self.c.entry(e) for e in self.prune(found)]
         return self.memo[cls]
 
-    def prune(self, found: list[Entry]) -> list[Entry]:
+    def near_end(self, node: tuple) -> bool:
+        """Whether one part of a sequence is short, or the whole: long sequences are not cut in the middle, so the cuts do not grow with the program."""
+        parts = sorted(self.leaves(kid[0]) for kid in node[1:3])
+        return sum(parts) <= LONG or parts[0] <= SHORT
+
+    def leaves(self, cls: int) -> int:
+        if cls not in self.counts:
+            self.counts[cls] = 1  # of a class inside itself
+            node = self.s.nodes[cls][0]
+            if cls not in self.s.leaf_of and node[0] != "emit":  # the emission of a scan lies inside its leaf
+                self.counts[cls] = sum(self.leaves(kid[0]) for kid in (node[4:5] if node[0] == "for" else node[1:3]))
+        return self.counts[cls]
+
+    def part(self, cls: int) -> list[Entry]:
+        """The cheapest entries of a class as parts of a sequence."""
+        if cls in self.ends:
+            return self.ends[cls]
+        found = sorted(map(self.c.closed, self.best(cls)), key=_price)[: self.pairs]
+        if self.memo[cls]:  # not while the class is being searched
+            self.ends[cls] = found
+        return found
+
+    def prune(self, found: list[Entry | Pair]) -> list[Entry | Pair]:
         found.sort(key=_price)  # stable: ties stay in the order of the graph's rows
-        per_kind: dict[tuple, int] = defaultdict(int)
-        kept: list[Entry] = []
+        per_kind: dict[tuple, int] = {}
+        kept: list[Entry | Pair] = []
         for e in found:
+            if len(per_kind) >= self.kinds and len(kept) >= self.keep:
+                break
             kind = self.kind(e)
-            if (per_kind[kind] == 0 and len(per_kind) <= self.kinds) or (len(kept) < self.keep and per_kind[kind] < 2):
-                per_kind[kind] += 1
+            n = per_kind.setdefault(kind, 0)
+            if (n == 0 and len(per_kind) <= self.kinds) or (len(kept) < self.keep and n < 2):
+                per_kind[kind] = n + 1
                 kept.append(e)
         # memory is not free: of those that are not much dearer, the one that stores least goes on too
-        near = [e for e in found if e.price < 1.3 * found[0].price]
+        near = takewhile(lambda e: e.price < 1.3 * found[0].price, found)
         least = min(near, key=self.stored, default=None)
         if least is not None and least not in kept:
             kept.append(least)
         return kept
 
-    def stored(self, e: Entry) -> int:
-        """The orders of magnitude of what each stage takes, together."""
-        return sum(math.frexp(e.foot[k])[1] for k in self.c.users)
+    def touched(self, e: Entry | Pair) -> tuple[tuple[int, ...], int]:
+        """The order of magnitude of what each closed stage takes, and those of all stages together."""
+        if e.bytes not in self.sizes:
+            foot, cold = self.c.touched[e.bytes]
+            sizes = {k: math.frexp(foot[k])[1] for k in self.c.users}
+            self.sizes[e.bytes] = tuple(n for k, n in sizes.items() if foot[k] and not cold[k]), sum(sizes.values())
+        return self.sizes[e.bytes]
 
-    def kind(self, e: Entry) -> tuple:
+    def stored(self, e: Entry | Pair) -> int:
+        return self.touched(e)[1]
+
+    def kind(self, e: Entry | Pair) -> tuple:
         open_block = (e.block.simd, e.block.unroll) if e.block else ()
-        sizes = tuple(math.frexp(e.foot[k])[1] for k in self.c.users if e.foot[k] and not e.cold[k])
-        return (e.block is None, open_block, e.layout, sizes, e.par >= self.c.m.cores)
+        return (e.block is None, open_block, e.layout, self.touched(e)[0], e.par >= self.c.m.cores)
 
     def root(self) -> list[Entry]:
         return [self.c.closed(e) for e in self.best(self.s.root)]

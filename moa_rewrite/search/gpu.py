@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .cost import Block, Cost, Entry
+from .cost import Block, Cost, Entry, Pair
 from .problem import Leaf, build
 from .structure import Space, loop_axes
 from .tiles import replay
@@ -94,18 +94,20 @@ class GpuCost(Cost):
         cycles = max(rounds * per * ISSUE / 4, b.vec * per / self.m.lanes) * waste + BARRIER  # type: ignore[attr-defined]
         return replace(e, block=None), cycles
 
-    def seq(self, a: Entry, b: Entry) -> Entry | None:
-        """As for a CPU, but what the stages closed inside a block take must fit its shared memory."""
-        e = super().seq(a, b)
-        return None if e is not None and self.held(e) > self.m.caps[0] else e
+    def fits(self, foot: np.ndarray, cold: np.ndarray) -> bool:
+        """What the stages closed inside a block take must fit its shared memory."""
+        return self._stored(foot, cold) <= self.m.caps[0]
 
     def held(self, e: Entry) -> float:
         """Bytes of the stages that are closed inside a block; a cell of pairs counts twice."""
+        return self._stored(e.foot, e.cold)
+
+    def _stored(self, foot: np.ndarray, cold: np.ndarray) -> float:
         pairs = {x.target for x in self.p.leaves if x.monoid == "osm"}
         twice = np.array([2.0 if a in pairs else 1.0 for a in self.p.arrays])
-        return float((e.foot * twice)[e.cold == 0.0].sum())
+        return float((foot * twice)[cold == 0.0].sum())
 
-    def charge(self, e: Entry) -> float:
+    def charge(self, e: Entry | Pair) -> float:
         return 1.0 + 0.2 * e.grown.bit_count()
 
     def _probabilities(self, x: Leaf) -> tuple[float, ...]:
