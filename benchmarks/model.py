@@ -38,7 +38,7 @@ from schedules import Schedule, sample, summary  # type: ignore[import-not-found
 
 from moa_rewrite import lang, machine, rules  # noqa: E402
 from moa_rewrite.build.measured import Contender, Timed, interleaved  # noqa: E402
-from moa_rewrite.cli import emission  # noqa: E402
+from moa_rewrite.cli import cache, emission  # noqa: E402
 from moa_rewrite.errors import MoaError  # noqa: E402
 from moa_rewrite.search.candidate import realise  # noqa: E402
 from moa_rewrite.search.cost import Model  # noqa: E402
@@ -48,7 +48,7 @@ from moa_rewrite.terms import Kernel  # noqa: E402
 SAME = 0.03  # measured times closer than this are ties
 WRONG = 1e-3  # error relative to the largest magnitude
 MOST = 0.4  # seconds of one call, above which a schedule is left out
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "moarw" / "benchmarks"
+CACHE = cache.folder() / "benchmarks"
 
 PROGRAMS = [
     cases.attention(4, 512, 64, False), cases.attention(4, 512, 64, True), cases.matmul(512, 512, 512), cases.gated_mlp(128, 512, 1408),

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from moa_rewrite.rules import RuleSet
-from moa_rewrite.search.candidate import Candidate, Form, outer, refined
-from moa_rewrite.search.cost import Cost, Entry, Model
+from moa_rewrite.search.candidate import Candidate, Form, cost_of
+from moa_rewrite.search.cost import Cost, Entry, Model, Pair
 from moa_rewrite.search.extract import Extractor
 from moa_rewrite.search.optimize import Options, _Search, summary
 from moa_rewrite.search.problem import build
-from moa_rewrite.search.structure import Space, loop_axes
+from moa_rewrite.search.structure import Space
 from moa_rewrite.search.tiles import CACHE, UNROLL, assignments, replay
 from moa_rewrite.terms import Kernel
 
@@ -35,12 +35,9 @@ class Schedule:
     def candidate(self, model: Model) -> Candidate | None:
         """With what a model says of it; None where the plan and the tile sizes do not fit each other (any more)."""
         space = replace(self.space, problem=build(self.space.problem.kernel, self.space.problem.sizes))
-        cost = Cost(space.problem, model, loop_axes(space, self.tiles))
+        cost = cost_of(space, model, self.tiles)
         e = replay(self.plan, cost)
-        if e is None:
-            return None
-        e = cost.closed(e)
-        return Candidate(cost.seconds(e, outer(space), outer(space))[0], e, cost, space, self.tiles, self.form)
+        return None if e is None else Candidate.priced(cost.closed(e), cost, space, self.tiles, self.form)
 
 
 def schedule(c: Candidate, role: str) -> Schedule:
@@ -54,7 +51,7 @@ class Roving(Extractor):
         super().__init__(space, cost, keep=3, kinds=3, pairs=4)
         self.rng = rng
 
-    def prune(self, found: list[Entry]) -> list[Entry]:
+    def prune(self, found: list[Entry | Pair]) -> list[Entry | Pair]:
         good = super().prune(found)
         rest = [e for e in found if not any(e is g for g in good)]
         return good[:4] + self.rng.sample(rest, min(3, len(rest)))
@@ -86,9 +83,9 @@ def pool(search: _Search, rng: random.Random) -> Iterator[Candidate]:
         chosen = [t for _, t in assignments(space, model, [])]
         regular = rng.sample(chosen, min(ASSIGNMENTS, len(chosen)))
         for tiles in [first.tiles, *regular, *[random_tiles(space, rng, lanes) for _ in range(ASSIGNMENTS)]]:
-            cost = Cost(space.problem, model, loop_axes(space, tiles))
+            cost = cost_of(space, model, tiles)
             for e in Roving(space, cost, rng).root():
-                yield Candidate(cost.seconds(e, outer(space), outer(space))[0], e, cost, space, tiles, first.form)
+                yield Candidate.priced(e, cost, space, tiles, first.form)
 
 
 def varied_tiles(c: Candidate, rng: random.Random) -> Iterator[Candidate]:
@@ -127,9 +124,7 @@ def sample(kernel: Kernel, rules: RuleSet, machine: Any, sizes: dict[str, int], 
     """About ``count`` schedules: the search's first choices, the same plans with other tile sizes, and others over the range of predicted times."""
     rng = random.Random(seed)
     search = _Search(kernel, rules, machine, sizes, Options(timeout=3600.0))
-    search.run()
-    several = search.distinct()
-    chosen = sorted([*map(refined, several[:8]), *several[8:]], key=lambda c: c.rank)[: max(2, count // 6)]
+    chosen = search.run().ranked[: max(2, count // 6)]
     out = [schedule(c, "chosen" if k == 0 else "considered") for k, c in enumerate(chosen)]
     seen = {(s.form.label, s.plan, tuple(sorted(s.tiles.items()))) for s in out}
 

@@ -118,6 +118,21 @@ def attention_streamed(ty: str = "f32", causal: bool = False) -> Kernel:
     return kernel("streamed", "n m D", arrays, [array("Y", ty, "n", "D")], body, stages)
 
 
+def attention_turned(ty: str = "f32", queries: int = 64, rows: int = 4) -> Kernel:
+    """Whole rows of scores, stored with the queries on lanes, which the weighted sum unrolls in groups of ``rows`` with values on lanes instead."""
+    lanes = f"i.i:min({queries}, n - @i.o*{queries}):simd"
+    group = [f"i.i.o:(min({queries}, n - @i.o*{queries}) + {rows - 1}) // {rows}:seq", "k:m:seq",
+             f"i.i.i:min({rows}, min({queries}, n - @i.o*{queries}) - @i.i.o*{rows}):unroll", "v:D:simd"]  # fmt: skip
+    score = nest(["k:m:seq", lanes], 'emit("once", "S", <@i, @k>, Q[@i] * K[@k])')
+    out = nest(group, 'emit("osm", "O", <@i, @v>, pair(S[@i, @k], V[@k, @v]))')
+    total = nest(["k:m:seq", lanes], 'emit("osm", "L", <@i>, pair(S[@i, @k], 1.0))')
+    divide = nest([lanes.replace("simd", "seq"), "v:D:simd"], 'emit("once", "Y", <@i, @v>, O[@i, @v] / L[@i])')
+    body = nest([f"i.o:(n + {queries - 1}) // {queries}:core"], new("S", new("O", new("L", block(score, out, total, divide)))))
+    stages = [stage("S", ty, "i k", "n; m", "once", layout=(1, 0)), stage("O", ty, "i v", "n; D", "osm"), stage("L", ty, "i", "n", "osm")]
+    arrays = [array("Q", ty, "n"), array("K", ty, "m"), array("V", ty, "m", "D")]
+    return kernel("turned", "n m D", arrays, [array("Y", ty, "n", "D")], body, stages, f"i.i = @i.i.o*{rows} + @i.i.i; i = @i.o*{queries} + @i.i")
+
+
 def softmax_lanes(ty: str = "f32", lanes: int = 16, unit: int = 64) -> Kernel:
     """Row softmax, keys on lanes: online denominator over tiles of ``unit``, then one more pass."""
     tile = [f"k.o:(m + {unit - 1}) // {unit}:seq", f"k.i.o:(min({unit}, m - @k.o*{unit}) + {lanes - 1}) // {lanes}:seq",

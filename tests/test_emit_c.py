@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onf
 import pytest
@@ -53,6 +55,7 @@ CASES = [
     (onf.softmax_lanes("f32"), [(2, 1), (2, 16), (2, 17), (3, 63), (2, 64), (2, 65), (1, 130), (2, 0), (0, 3)]),
     (onf.attention_streamed("f64"), [(1, 1, 1), (2, 3, 2), (3, 7, 4)]),
     (onf.attention_streamed("f32", causal=True), [(1, 1, 1), (3, 3, 2)]),
+    (onf.attention_turned("f64"), [(1, 1, 1), (5, 3, 2), (64, 7, 4), (67, 9, 3), (0, 2, 2), (3, 0, 2)]),
     (onf.dot("f32"), [(0,), (1,), (15,), (16,), (17,), (100,)]),
     (onf.dot("f64", 8, "max"), [(1,), (8,), (9,), (0,)]),
     (onf.scan("f64"), [(0,), (1,), (9,)]),
@@ -66,6 +69,14 @@ CASES = [
     (onf.two_regions(), [(1, 1), (4, 6), (0, 3), (7, 3)]),
     (onf.attention_causal("f64"), [(1, 1, 1, 1), (1, 9, 9, 3), (2, 6, 11, 2)]),
 ]
+
+
+def test_probabilities_run_along_what_is_contiguous() -> None:
+    """Whatever the weighted sum has on lanes: the axis on which scores lie side by side is the last of the probabilities, and that of their innermost loop."""
+    text = print_c(lower(onf.attention_turned())).c_text
+    found = re.findall(r"#pragma omp simd\n *for \(int64_t (\w+) = 0;.*\n(?: *const .*\n)* *\w+\[\w+ \* \w+ \+ (\w+)\] = moarw_expn_f32\(S", text)
+    assert found and {(loop, last) for loop, last in found} == {("i_i", "i_i")}
+    assert len(re.findall(r"\] = moarw_expn_f32\(S", text)) == len(found)
 
 
 @pytest.mark.parametrize(("k", "sizes"), CASES, ids=[f"{k.name}-{k.outputs[0].dtype}-{n}" for n, (k, _) in enumerate(CASES)])

@@ -13,10 +13,10 @@ from moa_rewrite import build, emit, lang, rules, search
 from moa_rewrite.emit.fold import fold
 from moa_rewrite.emit.fortran import print_fortran
 from moa_rewrite.emit.osm import shifted
-from moa_rewrite.emit.rows import flat, rows, scoped
+from moa_rewrite.emit.rows import rows, scoped
 from moa_rewrite.emit.stream import PIECE, ROW
 from moa_rewrite.emit.wrap import own
-from moa_rewrite.terms import Array, Kernel, Stage, Term, parse_term, size
+from moa_rewrite.terms import Array, Kernel, Stage, parse_term, size
 
 SOFT = "let e = exp(x - Ω<1,0> (max red Ω<1> x)) in e ÷ Ω<1,0> (+ red Ω<1> e)"
 
@@ -253,16 +253,6 @@ def test_a_workspace_serves_both_versions():
     k = Kernel(k.name, k.sizes, k.where, k.inputs, k.outputs, k.body, (Stage("E", "f32", ("i", "j"), (N, M), "once", parse_term("A[@i, @j]")),))
     program = emit.lower(k, "c", emit.Options(cache_bytes=64))
     assert any(loop.stream for loop in emit_loops(program.body)) and len(program.workspaces) == 1
-
-
-def test_panels_of_one_axis_are_flat():
-    k = tiled("", BUFFERED)
-    stage = Stage("E", "f32", ("i", "j"), (N, M), "once", parse_term("A[@i, @j]"), panel=16)
-    one = Kernel(k.name, k.sizes, k.where, k.inputs, k.outputs, k.body, (stage,))
-    assert flat(one).stages[0].panel == 0  # a row of j
-    f = k.body
-    both = one.with_body(parse_term(f'new("E", {Term("for", *f.args[:3], f.args[3].args[1])})'))
-    assert flat(both).stages[0].panel == 16  # rows side by side in panels
 
 
 def test_scope_moves_only_what_the_stage_does_not_need():

@@ -83,6 +83,7 @@ def test_rough_search_finds_the_tile_sizes_that_serve_best():
         cost = Cost(space.problem, MODEL, loop_axes(space, tiles))
         return min(cost.seconds(e)[0] * cost.charge(e) for e in Extractor(space, cost).root())
 
-    picked = candidate.scouted(space, MODEL, starts)
+    form = candidate.Form(space.problem.kernel, (), "")
+    picked = candidate.scouted(space, MODEL, starts, form)
     assert len(picked) == candidate.FULL
     assert min(best(t) for _, t in picked) <= 1.03 * min(best(t) for _, t in starts)

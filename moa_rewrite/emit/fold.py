@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ..terms import I, Term
+from ..terms import I, Term, free_axes
 
 _FOLD: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "max": max, "min": min,
@@ -84,6 +84,14 @@ def bounded(extent: Term) -> tuple[int | None, tuple[Term, ...]]:
     items = parts(fold(extent))
     consts = [c for c in map(const, items) if c is not None]
     return (min(consts), tuple(t for t in items if const(t) is None)) if consts else (None, ())
+
+
+def steps_by_one(e: Term, var: str) -> bool:
+    """Whether an index moves by one when an axis does."""
+    if e.op in ("add", "sub"):
+        a, b = e.kids()
+        return (var not in free_axes(b) and steps_by_one(a, var)) or (e.op == "add" and var not in free_axes(a) and steps_by_one(b, var))
+    return e.op == "axis" and e.args[0] == var
 
 
 def nonneg(t: Term) -> bool:

@@ -32,7 +32,7 @@ from .hoist import hoist
 from .loops import Buffer, Declare, If, Let, Loop, LoopProgram, Node, Store, Update, expressions, nodes
 from .nests import Nests
 from .prepare import emissions, items
-from .rows import flat, rows, scoped
+from .rows import rows, scoped
 from .storage import Layout, loop_extents, rejoin
 from .stream import scans, stream
 from .work import worth_threads
@@ -83,12 +83,11 @@ class Lower(Nests):
     def past_caches(self, plain: tuple[Node, ...]) -> tuple[Node, ...]:
         """Row by row and past the caches where that pays, as plain elsewhere."""
         before = list(self.notes), dict(self.buffers), list(self.workspaces)
-        kernel = flat(self.plain)
-        body, turned = rows(kernel)
+        body, turned = rows(self.plain)
         self.note_all(turned)
-        body, joined = rejoin(kernel.with_body(scoped(body)))
+        body, joined = rejoin(self.plain.with_body(scoped(body)))
         self.note("rejoin", *joined)
-        self.k = kernel.with_body(body)
+        self.k = self.plain.with_body(body)
         self.extents = loop_extents(body, self.k) | numa.extents(self.k)
         self.again, self.stack_left, self.needs_init = tuple(self.workspaces), STACK_BYTES, set()
         found = stream(self.version(), self.buffers, self.options.cache_bytes, self.piece)

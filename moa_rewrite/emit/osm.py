@@ -22,7 +22,7 @@ from dataclasses import replace as with_fields
 
 from ..terms import Kernel, Path, Stage, Term, at, axis, free_axes, get, ix, num, positions, put, reads, seq, subterms
 from . import numa
-from .prepare import types_of
+from .prepare import nest, types_of
 from .storage import loop_extents, span, split, whole_extent
 from .types import dtype
 
@@ -143,14 +143,14 @@ class _Expand:
             return Term("emit", how, t, ix(*map(axis, key_axes)), e)
 
         prob = Term("expn", Term("sub", g.s, cell(sh)))
-        steps = [_nest(s_loops, put_once(mt, g.s, "qmax"))]
+        steps = [nest(s_loops, put_once(mt, g.s, "qmax"))]
         opened = [mt, sh]
 
         def shift_by(top_cell: Term) -> Term:
             return put_once(sh, Term("select", Term("eq", top_cell, num("-inf")), num("0.0"), top_cell))
 
         if whole:
-            steps.append(_nest(key_loops, shift_by(cell(mt))))
+            steps.append(nest(key_loops, shift_by(cell(mt))))
         else:
             scope = self._scope(top, names)
             around = self._around(scope, top)
@@ -160,26 +160,26 @@ class _Expand:
             running = Term("get", m, run_ix)
             new_top = put_once(mn, Term("qmax", running, cell(mt)))
             scale = put_once(al, Term("expn", Term("sub", running, cell(sh))))
-            steps.append(_nest(key_loops, seq(new_top, shift_by(cell(mn)), scale, Term("emit", "assign", m, run_ix, cell(mn)))))
+            steps.append(nest(key_loops, seq(new_top, shift_by(cell(mn)), scale, Term("emit", "assign", m, run_ix, cell(mn)))))
             for name in names:
                 r = next(r for r in rel if at(tile, r).args[1] == name)
                 cells: Term = at(tile, r).args[2]  # type: ignore[assignment]
                 axes = self.k.base_axes(free_axes(cells))
-                steps.append(_nest([f for f in self._loops_to(tile, r) if self._over(f, axes)], Term("emit", "rescale", name, cells, cell(al))))
+                steps.append(nest([f for f in self._loops_to(tile, r) if self._over(f, axes)], Term("emit", "rescale", name, cells, cell(al))))
         once_each = len(rel) == 1 and all(self._over(f, s_axes) for f in self._loops_to(tile, rel[0]))
         own = self._own_stage(top)
         if once_each:
             how = "inline"
         elif own:
             how = f"in {own}"
-            steps.append(_nest(s_loops, Term("emit", "once", own, g.s.args[1], prob)))
+            steps.append(nest(s_loops, Term("emit", "once", own, g.s.args[1], prob)))
             prob = g.s
         else:
             p_axes = named
             p = self._stage("prob", p_axes)
             how = f"in {p}"
             opened.append(p)
-            steps.append(_nest(s_loops, Term("emit", "once", p, ix(*map(axis, p_axes)), prob)))
+            steps.append(nest(s_loops, Term("emit", "once", p, ix(*map(axis, p_axes)), prob)))
             prob = get(p, *map(axis, p_axes))
         for r in rel:
             _, x, where, e = at(tile, r).args
@@ -325,11 +325,3 @@ def _common(paths: tuple[Path, ...]) -> Path:
     while all(len(p) > n for p in paths) and len({p[n] for p in paths}) == 1:
         n += 1
     return paths[0][:n]
-
-
-def _nest(loops: list[Term], body: Term) -> Term:
-    for f in reversed(loops):
-        body = Term("for", *f.args[:-1], body)
-    return body
-
-

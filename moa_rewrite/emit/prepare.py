@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace as with_fields
 
 from ..terms import I, Kernel, Stage, Term, get, identity, ix, seq, subterms
@@ -26,6 +26,13 @@ def emissions(t: Term) -> Iterator[Term]:
     elif t.op in ("for", "seq", "new", "guard"):
         for a in t.kids():
             yield from emissions(a)
+
+
+def nest(loops: Sequence[Term], body: Term) -> Term:
+    """A statement in loops with the heads of these."""
+    for f in reversed(loops):
+        body = Term("for", *f.args[:-1], body)
+    return body
 
 
 def types_of(k: Kernel) -> dict[str, str]:

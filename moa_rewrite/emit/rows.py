@@ -12,12 +12,11 @@ All three change only the order of independent iterations. They are for rows lon
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace as with_fields
 
-from ..terms import I, Kernel, Stage, Term, axis, free_axes, reads, seq, subterms, writes
+from ..terms import I, Kernel, Term, axis, free_axes, reads, seq, subterms, writes
 from ..terms.ops import MONOIDS
-from .fold import bounded
-from .prepare import emissions, items
+from .fold import bounded, steps_by_one
+from .prepare import emissions, items, nest
 from .storage import ceil_div, split, whole_extent
 
 Loops = tuple[Term, ...]
@@ -29,19 +28,6 @@ def rows(kernel: Kernel) -> tuple[Term, list[tuple[str, str]]]:
     return r.walk(kernel.body), list(r.notes)
 
 
-def flat(kernel: Kernel) -> Kernel:
-    """The kernel without the panels of stages that store one axis alone: they are contiguous as they are."""
-    inside: dict[str, frozenset[str]] = {}
-    for t in subterms(kernel.body):
-        if t.op == "new":
-            inside[str(t.args[0])] = kernel.base_axes(frozenset(str(f.args[0]) for f in subterms(t) if f.op == "for"))
-
-    def stored(s: Stage) -> list[str]:
-        return [a for a in s.axes if kernel.base_axes(frozenset([a])) & inside.get(s.name, frozenset())]
-
-    return with_fields(kernel, stages=tuple(with_fields(s, panel=0) if s.panel and len(stored(s)) == 1 else s for s in kernel.stages))
-
-
 def chain(t: Term) -> tuple[Loops, Term] | None:
     """The loops of a perfect nest down to one emission, and that emission."""
     out = []
@@ -49,12 +35,6 @@ def chain(t: Term) -> tuple[Loops, Term] | None:
         out.append(t)
         t = t.args[3]  # type: ignore[assignment]
     return (tuple(out), t) if t.op == "emit" else None
-
-
-def nest(loops: Loops, body: Term) -> Term:
-    for f in reversed(loops):
-        body = Term("for", *f.args[:3], body)
-    return body
 
 
 class _Rows:
@@ -150,7 +130,7 @@ class _Rows:
             for n, i in enumerate(index):
                 if not self.bases(free_axes(i)) & parts:  # type: ignore[arg-type]
                     continue
-                if n != last or (stage and (stage.panel or i is not axis(row))) or not _by_ones(i, row):  # type: ignore[arg-type]
+                if n != last or (stage and (stage.panel or i is not axis(row))) or not steps_by_one(i, row):  # type: ignore[arg-type]
                     return False
         return True
 
@@ -233,13 +213,6 @@ def _first(t: Term) -> Term:
     while t.op in ("new", "seq"):
         t = t.args[1] if t.op == "new" else t.args[0]  # type: ignore[assignment]
     return t
-
-
-def _by_ones(i: Term, row: str) -> bool:
-    if i.op in ("add", "sub"):
-        a, b = i.kids()
-        return (row not in free_axes(b) and _by_ones(a, row)) or (i.op == "add" and row not in free_axes(a) and _by_ones(b, row))
-    return i is axis(row)
 
 
 def _rounded(count: Term, t: int) -> Term:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from ..terms import I, Term, axis, free_axes, get, num, reads, substitute, subterms
 from .context import BYTES
-from .fold import bounded, fold
+from .fold import bounded, fold, steps_by_one
 from .loops import Buffer, If, Let, Loop, Node, Store, Update, expressions, nodes
 
 LINE = 64  # bytes of a line of the caches: a prefetch each; a larger line only makes some of them idle
@@ -55,7 +55,7 @@ def contiguous(at: tuple[Term, ...], var: str, env: Env) -> tuple[Term, ...] | N
     full = inlined(at, env)
     if not full or any(var in free_axes(e) for e in full[:-1]):
         return None
-    return full if _steps_by_one(full[-1], var) else None
+    return full if steps_by_one(full[-1], var) else None
 
 
 def inlined(at: tuple[Term, ...], env: Env) -> tuple[Term, ...]:
@@ -69,17 +69,6 @@ def lets_of(body: tuple[Node, ...], env: Env) -> dict[str, Term]:
         if isinstance(n, Let):
             out[n.name] = substitute(n.value, out)
     return out
-
-
-def _steps_by_one(e: Term, var: str) -> bool:
-    if e.op == "axis":
-        return e.args[0] == var
-    if e.op in ("add", "sub"):
-        a, b = e.kids()
-        if var not in free_axes(b):
-            return _steps_by_one(a, var)
-        return e.op == "add" and var not in free_axes(a) and _steps_by_one(b, var)
-    return False
 
 
 def _write_only(body: tuple[Node, ...], buffers: Mapping[str, Buffer]) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,9 +40,14 @@ class Candidate:
     entry: Entry
     cost: Cost
     space: Space
-    tiles: dict[str, int]
+    tiles: Tiles
     form: Form
     lanes: str = ""  # the axis that the tile sizes were chosen for
+
+    @staticmethod
+    def priced(entry: Entry, cost: Cost, space: Space, tiles: Tiles, form: Form, lanes: str = "") -> Candidate:
+        """An entry of a whole program with the seconds that it is predicted to take."""
+        return Candidate(cost.seconds(entry, outer(space), outer(space))[0], entry, cost, space, tiles, form, lanes)
 
     @property
     def growth(self) -> tuple[int, int]:
@@ -65,6 +71,12 @@ def outer(space: Space) -> float:
     return n
 
 
+def cost_of(space: Space, model: Any, tiles: Tiles) -> Cost:
+    """What prices the plans of a space under given tile sizes."""
+    kind = GpuCost if isinstance(model, GpuModel) else Cost
+    return kind(space.problem, model, loop_axes(space, tiles))
+
+
 def explore(form: Form, rules: RuleSet, model: Any, sizes: dict[str, int], nodes: int, known: list[tuple[str, Tiles]]) -> list[Candidate]:
     """Candidates of one form, cheapest first, under all starting tile sizes or, if given, those that served another form well."""
     onf, steps = materialise(form.kernel, rules, form.shared, form.packed, extent_points(form.kernel, sizes))
@@ -72,28 +84,26 @@ def explore(form: Form, rules: RuleSet, model: Any, sizes: dict[str, int], nodes
         return []  # nothing to share
     space = saturate(build(onf, sizes), rules, model, DEPTH, nodes)
     space.origin = steps
-    kind = GpuCost if isinstance(model, GpuModel) else Cost
-    found = []
     starts = assignments(space, model, known)
-    if len(space.problem.leaves) > MANY and len(starts) > FULL:
-        starts = scouted(space, model, starts)
-    for lanes, tiles in starts:
-        cost = kind(space.problem, model, loop_axes(space, tiles))
-        wide = 4 if len(space.problem.leaves) <= 6 else 3  # fewer entries per class where there are many classes
-        for e in Extractor(space, cost, keep=wide, pairs=wide + 2).root():
-            found.append(Candidate(cost.seconds(e, outer(space), outer(space))[0], e, cost, space, tiles, form, lanes))
+    many = len(space.problem.leaves) > MANY
+    if many and len(starts) > FULL:
+        starts = scouted(space, model, starts, form)
+    wide = 3 if many else 4  # fewer entries per class where there are many classes
+    found = [c for s in starts for c in extracted(space, model, s, form, keep=wide, pairs=wide + 2)]
     found.sort(key=lambda c: c.rank)
     return varied(found, 12)
 
 
-def scouted(space: Space, model: Any, starts: list[tuple[str, Tiles]]) -> list[tuple[str, Tiles]]:
+def extracted(space: Space, model: Any, start: tuple[str, Tiles], form: Form, **effort: int) -> list[Candidate]:
+    """The plans of a space under starting tile sizes."""
+    lanes, tiles = start
+    cost = cost_of(space, model, tiles)
+    return [Candidate.priced(e, cost, space, tiles, form, lanes) for e in Extractor(space, cost, **effort).root()]
+
+
+def scouted(space: Space, model: Any, starts: list[tuple[str, Tiles]], form: Form) -> list[tuple[str, Tiles]]:
     """The tile sizes that serve best when hardly any entries of a class are kept."""
-    kind = GpuCost if isinstance(model, GpuModel) else Cost
-    ranks = []
-    for _, tiles in starts:
-        cost = kind(space.problem, model, loop_axes(space, tiles))
-        found = Extractor(space, cost, keep=1, kinds=2, pairs=2).root()
-        ranks.append(min((cost.seconds(e, outer(space), outer(space))[0] * cost.charge(e) for e in found), default=float("inf")))
+    ranks = [min((c.rank for c in extracted(space, model, s, form, keep=1, kinds=2, pairs=2)), default=math.inf) for s in starts]
     best = sorted(range(len(starts)), key=ranks.__getitem__)[:FULL]
     return [starts[n] for n in sorted(best)]
 
@@ -120,16 +130,16 @@ def realise(c: Candidate, rules: RuleSet) -> tuple[Kernel, list[Step]]:
     from .derive import derive
 
     k, origin = c.space.problem.kernel, c.space.origin
+    gpu = isinstance(c.cost, GpuCost)
     plan = right_nested(c.entry.plan)
     widths: dict[str, int] = {}
-    if not isinstance(c.cost, GpuCost):
+    if not gpu:
         plan, widths = panelled(gathered(plan), c.cost, c.entry.layout)
     target = statement(plan, c.space, c.tiles)
     steps = derive(target, k.body, rules)
     for s in steps:
         k = apply_step(k, rules, s)
     assert k.body is target
-    gpu = isinstance(c.cost, GpuCost)
     level = "grid" if gpu else "core" if c.cost.m.cores > 1 else ""
     tail = [Step("place", p.path, {"level": p.place}) for p in placements(plan, c.space, c.cost, target, level, c.seconds)]
     tail += [Step("layout", (), {"T": t, "order": tuple(I(x) for x in order)}) for t, order in sorted(layouts(c.entry, c.space).items())]

@@ -16,13 +16,11 @@ from typing import Any
 from ..rules import RuleSet
 from ..terms import Kernel, show
 from .algebra import extent_points
-from .candidate import DEPTH, Candidate, Form, outer
-from .cost import Cost
+from .candidate import DEPTH, Candidate, Form, cost_of
 from .form import materialise, packs
-from .gpu import GpuCost, GpuModel
 from .optimize import Options, Result, _Search, chosen, summary
 from .problem import build
-from .structure import Space, loop_axes, saturate
+from .structure import Space, saturate
 from .tiles import replay
 
 MARKS = {"|": "simd", "*": "unroll", "'": "block", "": "seq"}
@@ -70,12 +68,11 @@ def candidate(named: Named, f: Form, space: Space, model: Any) -> Candidate:
     if needed != named.tiles.keys():
         raise NoPlan(f"its tiles are of {', '.join(sorted(needed)) or 'no axis'}")
     tiles = {v.tile: named.tiles.get(v.axis, 1) for v in space.lifts}
-    cost = (GpuCost if isinstance(model, GpuModel) else Cost)(space.problem, model, loop_axes(space, tiles))
+    cost = cost_of(space, model, tiles)
     e = replay(plan, cost)
     if e is None or _ordered(e.plan) != _ordered(plan):
         raise NoPlan("the placement of some loop does not fit its tile sizes")
-    e = cost.closed(e)
-    return Candidate(cost.seconds(e, outer(space), outer(space))[0], e, cost, space, tiles, f)
+    return Candidate.priced(cost.closed(e), cost, space, tiles, f)
 
 
 def _ordered(plan: tuple) -> tuple:

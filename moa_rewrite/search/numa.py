@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from ..rules import RuleSet, Step, apply_step, match
 from ..rules.masks import upper
 from ..terms import I, Kernel, Path, Term, at, evaluate, free_axes, subterms
+from .cost import PAGE
 from .problem import BYTES
 
 LAWS = ("exchange", "split", "place", "touch")
 SLACK = 1.25  # a split may make the cores take so many times the rounds
-PAGE = 4096  # bytes: what memory is placed by
 
 
 def split(kernel: Kernel, rules: RuleSet, domains: int, cores: int, sizes: dict[str, int]) -> tuple[Kernel, list[Step]]:
