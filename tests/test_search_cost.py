@@ -26,8 +26,9 @@ PRODUCT = "kernel f(A: f32[n, k], B: f32[k, m]) -> f32[n, m] = A +.× B"
 def space_of(text: str, packed: str = "", **sizes: int) -> Space:
     kernel = lang.elaborate(lang.load(text))
     dnf, _ = rename_axes(psi_normalise(kernel, RULES)[0], RULES)
-    reads = tuple(r for r in packs(dnf) if r.args[0] == packed)
-    onf, _ = materialise(dnf, RULES, False, reads, extent_points(dnf, sizes))
+    points = extent_points(dnf, sizes)
+    copies = tuple(p for p in packs(materialise(dnf, RULES, points=points)[0]) if p.read.args[0] == packed)
+    onf, _ = materialise(dnf, RULES, False, copies, points)
     return saturate(build(onf, sizes), RULES, MODEL, 8, 60000)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..rules import RuleSet, Step, apply_step
@@ -12,7 +12,7 @@ from . import numa
 from .algebra import extent_points
 from .cost import Cost, Entry
 from .extract import Extractor
-from .form import materialise
+from .form import Pack, materialise
 from .gpu import GpuCost, GpuModel, admitted
 from .plan import gathered, layouts, panelled, placements, right_nested, skips, statement
 from .problem import build
@@ -30,8 +30,11 @@ class Form:
     kernel: Kernel
     steps: tuple[Step, ...]
     label: str
-    packed: tuple[Term, ...] = ()
+    packed: tuple[Pack, ...] = ()
     shared: bool = False  # costly scalars of several nests are stored
+
+    def materialised(self, rules: RuleSet, sizes: dict[str, int]) -> tuple[Kernel, list[Step]]:
+        return materialise(self.kernel, rules, self.shared, self.packed, extent_points(self.kernel, sizes))
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,8 @@ def cost_of(space: Space, model: Any, tiles: Tiles) -> Cost:
 
 def explore(form: Form, rules: RuleSet, model: Any, sizes: dict[str, int], nodes: int, known: list[tuple[str, Tiles]]) -> list[Candidate]:
     """Candidates of one form, cheapest first, under all starting tile sizes or, if given, those that served another form well."""
-    onf, steps = materialise(form.kernel, rules, form.shared, form.packed, extent_points(form.kernel, sizes))
-    if form.shared and onf == materialise(form.kernel, rules, False, form.packed, extent_points(form.kernel, sizes))[0]:
+    onf, steps = form.materialised(rules, sizes)
+    if form.shared and onf == replace(form, shared=False).materialised(rules, sizes)[0]:
         return []  # nothing to share
     space = saturate(build(onf, sizes), rules, model, DEPTH, nodes)
     space.origin = steps

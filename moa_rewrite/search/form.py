@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ..rules import RuleSet, Step, Value, apply_step, match
 from ..semantics.types import dtype
@@ -17,6 +18,17 @@ from ..terms.axes import alpha_normal
 _LETTERS = "ijklpqrstuvw"
 TRANSCENDENTAL = frozenset(["exp", "log", "pow", "sin", "cos", "tanh", "erf"])
 COSTLY = frozenset(["exp", "log", "div", "sqrt", "pow", "sin", "cos", "tanh", "erf", "idiv", "mod"])
+
+
+@dataclass(frozen=True)
+class Pack:
+    """A copy of an input, in a layout of its own, that the nest which fills ``target`` reads instead of the input."""
+
+    read: Term
+    target: str
+
+    def __str__(self) -> str:
+        return f"{show(self.read)} for {self.target}"
 
 
 class Names:
@@ -119,10 +131,10 @@ def _apply(kernel: Kernel, rules: RuleSet, rule: str, path: Path, steps: list[St
 
 
 def materialise(
-    kernel: Kernel, rules: RuleSet, share: bool = False, packed: tuple[Term, ...] = (), points: dict[str, float] | None = None
+    kernel: Kernel, rules: RuleSet, share: bool = False, packed: tuple[Pack, ...] = (), points: dict[str, float] | None = None
 ) -> tuple[Kernel, list[Step]]:
-    """Stages for every inner reduction, for costly scalars that depend on few axes, if ``share`` for costly scalars that several nests compute, and
-    for copies of the reads ``packed``; then loops for reductions."""
+    """Stages for every inner reduction, for costly scalars that depend on few axes and, if ``share``, for costly scalars that several nests compute;
+    loops for reductions; then the copies ``packed``."""
     steps: list[Step] = []
     order = _axis_order(kernel)
     inline: set[Term] = set()  # what cannot be stored (an extent that varies) stays where it is
@@ -141,8 +153,6 @@ def materialise(
         store(e, "P")
     while share and (e := _next_shared(kernel, inline)) is not None:
         store(e, "E")
-    for read in packed:
-        store(read, f"{read.args[0]}p")
     done = False
     while not done:
         done = True
@@ -152,6 +162,9 @@ def materialise(
                 kernel = _apply(kernel, rules, rule, path, steps)
                 done = False
                 break
+    for p in packed:
+        copied = _stage(kernel, rules, p.read, _fresh_name(kernel, f"{p.read.args[0]}p"), order, steps, p.target)
+        kernel = kernel if copied is None else copied
     return kernel, steps
 
 
@@ -200,18 +213,19 @@ def _costly(t: Term, around: frozenset[str], points: dict[str, float], top: bool
     return None
 
 
-def packs(kernel: Kernel) -> list[Term]:
-    """Reads of inputs that may be worth a copy in another layout: in a reduction, with two or more axes, and reused by an axis they do not depend on."""
-    out: list[Term] = []
+def packs(kernel: Kernel) -> list[Pack]:
+    """Reads of inputs, of a materialised kernel, that may be worth a copy: in a reduction, with two or more axes, and reused by an axis they do not
+    depend on."""
+    out: list[Pack] = []
     inputs = {a.name for a in kernel.inputs}
     for _, fors, _, leaf in nests(kernel.body):
-        around = {str(f.args[0]) for f in fors}
+        if leaf.op != "emit" or leaf.args[0] == "once":
+            continue
+        axes = {str(f.args[0]) for f in fors}
         for _, t in positions(leaf.args[3]):  # type: ignore[arg-type]
-            if t.op == "reduce":
-                axes = around | {str(t.args[1])}
-                for _, u in positions(t.args[3]):  # type: ignore[arg-type]
-                    if u.op == "get" and u.args[0] in inputs and len(free_axes(u)) >= 2 and free_axes(u) < axes | free_axes(t) and u not in out:
-                        out.append(u)
+            p = Pack(t, str(leaf.args[1]))
+            if t.op == "get" and t.args[0] in inputs and len(free_axes(t)) >= 2 and free_axes(t) < axes and p not in out:
+                out.append(p)
     return out
 
 
@@ -272,23 +286,34 @@ def _fresh_name(kernel: Kernel, stem: str) -> str:
     return f"{stem}{n}"
 
 
-def _stage(kernel: Kernel, rules: RuleSet, e: Term, name: str, order: list[str], steps: list[Step]) -> Kernel | None:
-    """materialise ``e`` below the ``new``s that are there already, right before the first nest that reads it; None where the rule refuses."""
+def _stage(kernel: Kernel, rules: RuleSet, e: Term, name: str, order: list[str], steps: list[Step], target: str = "") -> Kernel | None:
+    """materialise ``e`` below the ``new``s that are there already, for the nest that fills ``target``, or else for all from the first that reads it;
+    None where the rule refuses."""
     path: Path = ()
     t = kernel.body
     while t.op == "new":
         path, t = (*path, 1), t.args[1]  # type: ignore[assignment]
-    while t.op == "seq" and not _mentions(t.args[0], e):  # type: ignore[arg-type]
+    while t.op == "seq" and not (_fills(t.args[0], target) if target else _mentions(t.args[0], e)):  # type: ignore[arg-type]
         path, t = (*path, 1), t.args[1]  # type: ignore[assignment]
+    if target and t.op == "seq":
+        path = (*path, 0)
     axes = tuple(Term("axis", a) for a in order if a in free_axes(e))
     params: dict[str, Value] = {"T": name, "dtype": dtype(e, kernel), "e": e, "axes": axes}
     if match(rules["materialise"], kernel, path, True, params) is None:
         return None
     kernel = _apply(kernel, rules, "materialise", path, steps, params)
+    if path and path[-1] == 0:
+        path = path[:-1]
+        kernel = _apply(kernel, rules, "scope-left", path, steps, forward=False)
+        kernel = _apply(kernel, rules, "assoc", (*path, 1), steps)
     while path and path[-1] == 1 and at(kernel.body, path[:-1]).op == "seq":  # bring the new `new` to the top
         kernel = _apply(kernel, rules, "scope-right", path[:-1], steps, forward=False)
         path = path[:-1]
     return kernel
+
+
+def _fills(nest: Term, target: str) -> bool:
+    return any(u.op == "emit" and u.args[1] == target for _, u in positions(nest))
 
 
 def _mentions(t: Term, e: Term) -> bool:

@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..rules import RuleSet
-from ..terms import Kernel, show
-from .algebra import extent_points
+from ..terms import Kernel
 from .candidate import DEPTH, Candidate, Form, cost_of
-from .form import materialise, packs
+from .form import packs
 from .optimize import Options, Result, _Search, chosen, summary
 from .problem import build
 from .structure import Space, saturate
@@ -40,15 +39,15 @@ def name(c: Candidate) -> Named:
     """What ``planned`` finds a candidate again by."""
     axes = _axes(c.entry.plan)
     used = {v.axis: c.tiles[v.tile] for v in c.space.lifts if axes & {f"{v.axis}.o", f"{v.axis}.i"} or any(a.startswith(f"{v.axis}.i.") for a in axes)}
-    return Named(c.form.label, tuple(show(r) for r in c.form.packed), summary(c.entry.plan, c), used)
+    return Named(c.form.label, tuple(map(str, c.form.packed)), summary(c.entry.plan, c), used)
 
 
 def planned(kernel: Kernel, rules: RuleSet, machine: Any, sizes: dict[str, int], options: Options, named: Named) -> Result:
     """What the search would give if it chose this plan. NoPlan if there is no such plan (any more)."""
     s = _Search(kernel, rules, machine, sizes, options)
     dnf, forms = s.normal_forms()
-    f = form(named, forms)
-    onf, steps = materialise(f.kernel, rules, f.shared, f.packed, extent_points(f.kernel, sizes))
+    f = form(named, forms, rules, sizes)
+    onf, steps = f.materialised(rules, sizes)
     space = saturate(build(onf, sizes), rules, s.model, DEPTH, options.nodes)
     space.origin = steps
     s.reports[f"structure: {f.label}"] = space.report
@@ -146,16 +145,17 @@ def parse(text: str, leaves: list[str]) -> tuple:
     return plan
 
 
-def form(named: Named, forms: list[Form]) -> Form:
+def form(named: Named, forms: list[Form], rules: RuleSet, sizes: dict[str, int]) -> Form:
     """The form of a label such as ``online-softmax; shared; K packed``. NoPlan if there is none."""
     base, *more = named.form.split("; ")
     found = next((f for f in forms if f.label == base), None)
     if found is None:
         raise NoPlan(f"no form is called {base!r}; there are {', '.join(repr(f.label) for f in forms)}")
     found = replace(found, shared="shared" in more, label=named.form)
+    if not named.packed:
+        return found
+    known = {str(p): p for p in packs(found.materialised(rules, sizes)[0])}
     for text in named.packed:
-        read = next((r for r in packs(found.kernel) if show(r) == text), None)
-        if read is None:
+        if text not in known:
             raise NoPlan(f"the form {base!r} does not read {text}")
-        found = replace(found, packed=(*found.packed, read))
-    return found
+    return replace(found, packed=tuple(known[text] for text in named.packed))

@@ -16,7 +16,7 @@ from ..rules import RuleSet, Step, psi_normalise
 from ..terms import Kernel
 from ..terms.ops import STATEMENTS
 from .algebra import alternatives
-from .candidate import Candidate, Form, explore, realise, refined
+from .candidate import MANY, Candidate, Form, explore, realise, refined
 from .cost import Model
 from .egraph import Report
 from .form import packs, rename_axes
@@ -139,14 +139,22 @@ class _Search:
     def pack(self) -> None:
         """Copies of inputs in another layout, one at a time, kept while they pay."""
         best = min(self.pool, key=lambda c: c.rank)
+        problem = best.space.problem
+        copies = packs(problem.kernel)
+        if len(problem.leaves) <= MANY:
+            rounds = [copies, copies]
+        else:  # only for nests that are no good in lanes as they are, if there are any
+            rounds = [[p for p in copies if p.target == x.target] for x in problem.leaves if not problem.lanes(x)] or [copies]
         # where there is little to search, a copy may want tiles that nothing else did
-        most = 0 if len(best.space.problem.leaves) <= 3 else 3
-        for _ in range(2 if len(best.space.problem.leaves) <= 6 else 1):  # pairs of copies in small programs only
-            for read in packs(best.form.kernel):
-                if read not in best.form.packed:
-                    self.explore(replace(best.form, packed=(*best.form.packed, read), label=f"{best.form.label}; {read.args[0]} packed"), most)
+        most = 0 if len(problem.leaves) <= 3 else 3
+        for some in rounds:
+            for p in some:
+                if p not in best.form.packed:
+                    single = sum(q.read.args[0] == p.read.args[0] for q in copies) == 1
+                    label = f"{best.form.label}; {p.read.args[0]} packed" + ("" if single else f" for {p.target}")
+                    self.explore(replace(best.form, packed=(*best.form.packed, p), label=label), most)
             better = min(self.pool, key=lambda c: c.rank)
-            if better is best:
+            if better is best and rounds[-1] is copies:
                 return
             best = better
 

@@ -89,6 +89,14 @@ class Problem:
                     out.append(a)
         return out
 
+    def lanes(self, x: Leaf) -> list[str]:
+        """The key axes of a leaf along which all that it reads or writes there is contiguous, or in a layout that is ours to choose."""
+
+        def along(a: str) -> bool:
+            return (x.target in self.stages or x.unit == a) and all(a not in r.roots or r.exact or r.unit == a for r in x.reads)
+
+        return [a for a in x.key if along(a)]
+
     def rank(self, array: str) -> int:
         a = self.kernel.array(array)
         return len(a.shape)

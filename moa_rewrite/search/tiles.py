@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from .cost import Cost, Entry
+from .cost import UNROLLED, Cost, Entry
 from .problem import Problem
 from .structure import Space, loop_axes
 
 CACHE = (32, 64, 128, 256, 512)
 UNROLL = (2, 3, 4, 5, 6, 8, 12)
 THREADS = (4, 8, 16, 32, 64, 128)
+EACH = "*"
 
 
 Tiles = dict[str, int]
 
 
 def assignments(space: Space, model: Any, known: list[tuple[str, Tiles]]) -> list[tuple[str, Tiles]]:
-    """Tile sizes for each choice of the SIMD axis ("" for none), which comes first: register tiles of that axis hold two vectors, those of others are unrolled.
+    """Tile sizes for each choice of the SIMD axis, which comes first: register tiles of that axis hold two vectors, those of others are unrolled. "" for
+    none; EACH where nests may differ: outer tiles, and those of axes that have only one, are all lanes, the inner ones are unrolled.
 
     ``known`` assignments of another form of the program are taken over instead, as far as their tiles exist here.
     """
@@ -37,6 +39,8 @@ def assignments(space: Space, model: Any, known: list[tuple[str, Tiles]]) -> lis
                 large = deeper or ("." not in v.axis and v.axis not in results)
                 tiles[v.tile] = register * max(1, cache // register) if large else register
             out.append((simd, tiles))
+    if not small and any("." in v.axis for v in space.lifts):
+        out.append((EACH, {v.tile: UNROLLED if "." in v.axis else 4 * lanes for v in space.lifts}))
     if known:
         out = [(simd, {v.tile: k.get(v.tile, 64) for v in space.lifts}) for simd, k in known]
     return [(simd, t) for n, (simd, t) in enumerate(out) if all(t != u for _, u in out[:n])]
