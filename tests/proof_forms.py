@@ -129,6 +129,18 @@ def attention(ti: int = 3, tj: int = 2, place: str = "core") -> Form:
         S=[(1, ti, "i.o"), (2, tj, "j.o")], W=[(1, ti, "i.o")], L=[(1, ti, "i.o")])  # fmt: skip
 
 
+def triangle() -> Form:
+    """Row sums of the lower triangle of X Xᵀ, of which tiles above the diagonal are not made."""
+    s = 'reduce("add", "k", m, X[@i, @k] * X[@j, @k])'
+    dnf = Kernel("triangle", ("n", "m"), (), (array("X", "n", "m"),), (array("Y", "n"),),
+                 P(nest("i:n", f'emit("once", "Y", <@i>, reduce("add", "j", n, select(@j <= @i, {s}, 0.0)))')))  # fmt: skip
+    (io, ii), (jo, ji) = tiled("i", "n", 3), tiled("j", "n", 2)
+    fill = nest(f"{ii} k:m {ji}:simd", 'emit("add", "S", <@i, @j>, X[@i, @k] * X[@j, @k])')
+    body = nest(f"{io}:core", f'''new("S", seq({nest(jo, f"guard(0 <= @i.o * 3 + 2 - @j.o * 2, {fill})")},
+        {nest(f"{ii} {jo} {ji}", 'emit("add", "Y", <@i>, select(@j <= @i, S[@i, @j], 0.0))')}))''')
+    return form(dnf, body, (stage("S", "i j", "n n", "add", s),), lifted(i=3, j=2), S=[("k", "m")], Y=[("j", "n")]).storing(S=[(0, 3, "i.o")])
+
+
 def scan() -> Form:
     dnf = Kernel("scan", ("n",), (), (array("X", "n"),), (array("Y", "n"),), P(nest("i:n", 'emit("once", "Y", <@i>, reduce("add", "k", @i + 1, X[@k]))')))
     io, ii = tiled("i", "n", 3)
@@ -161,7 +173,7 @@ def gather() -> Form:
     return form(dnf, nest("i:n:core", f'emit("once", "Y", <@i>, {e})'))
 
 
-RIGHT = {f.__name__: f for f in (matmul, softmax, stencil, cat, cat_split, guarded, transpose, attention, scan, dot, two_levels, reverse, gather)}
+RIGHT = {f.__name__: f for f in (matmul, softmax, stencil, cat, cat_split, guarded, transpose, attention, triangle, scan, dot, two_levels, reverse, gather)}
 
 
 # --- running a form ----------------------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from proof_forms import (
     stage,
     stencil,
     transpose,
+    triangle,
     two_levels,
 )
 
@@ -74,6 +75,8 @@ WRONG = {
     "no remainder": (lambda: matmul().but("(n + 4 - 1) // 4", "n // 4"), "cover", "no iteration of for i.o, j.o, l.o, i.i, l.i, j.i reaches it"),
     "no remainder of a reduction": (lambda: matmul().but("(k + 2 - 1) // 2", "k // 2"), "cover", "no iteration of for i.o, j.o, l.o, i.i, l.i, j.i reaches it"),
     "no remainder of a stage": (lambda: attention().but("(m + 2 - 1) // 2", "m // 2"), "defined", "is read before it is complete"),
+    "a tile too few": (lambda: triangle().but("@i.o * 3 + 2 -", "@i.o * 3 + 1 -"), "defined", "S[i, j] is read before it is complete"),
+    "needed after all": (lambda: triangle().but("select(@j <= @i, S", "select(@j <= @i + 3, S"), "defined", "S[i, j] is read before it is complete"),
     "written twice": (lambda: form(transpose().dnf, nest("t:2 j:m i:n", 'emit("once", "Y", <@j, @i>, X[@i, @j])')), "once", "two iterations contribute"),
     "counted twice": (lambda: form(dot().dnf, nest("t:2 k:n", 'emit("add", "Z", <>, X[@k] * Y[@k])'), Z=[("k", "n")]), "once", "two iterations contribute"),
     "overlapping tiles": (lambda: matmul().but("min(4, n - @i.o * 4)", "min(5, n - @i.o * 4)"), "once", "two iterations contribute the same to C[i, j]"),
@@ -332,3 +335,10 @@ def test_what_is_proved_of_damaged_forms_holds_when_they_run(seed: int) -> None:
             witnesses = {k: w for k, (s, w) in found.items() if s == "refuted"}
             runs = [at_witness(f, w) for w in witnesses.values()]
             assert all(runs), (name, witnesses, repr(f.onf.body))
+
+
+def test_what_is_multiplied_by_zero_may_be_missing() -> None:
+    f = triangle().but("select(@j <= @i, S[@i, @j], 0.0)", "select(@j <= @i, 1.0, 0.0) * S[@i, @j]")
+    assert {s for s, _ in verdicts(f).values()} == {"proved"}
+    for g in (f.but("@i.o * 3 + 2 -", "@i.o * 3 + 1 -"), f.but("select(@j <= @i, 1.0, 0.0)", "select(@j <= @i, 1.0, 2.0)")):
+        assert any(name.startswith("defined") for name in refuted(g))

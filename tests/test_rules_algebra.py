@@ -24,6 +24,7 @@ DATA = {name: rng.integers(1, 17, (4, 4)) / 8 for name in "ABCE"} | {"w": rng.in
 VALUES = {"a": "A[@i, @k]", "b": "B[@i, @k]", "c": "C[@i, @k]", "s": "A[@i, @k] - 1.0", "x": "B[@i, @k]", "y": "C[@i, @k]", "e": "E[@j, @k]"}
 VALUES |= {"l": "m", "n": "n"}
 OTHER = {"reduce-div": {"b": "w[@i]"}, "reduce-mul-left": {"c": "w[@i]"}, "reduce-mul-right": {"c": "w[@i]"}, "square-deviation": {"c": "w[@i]"}}
+OTHER |= {name: {"c": "@k <= @i"} for name in LAWS if name.startswith("mask-")}
 POINT = {"i": 1, "k": 2, "j": 3}
 
 
@@ -68,6 +69,14 @@ def test_both_sides_are_equal(name: str, n: int) -> None:
     else:
         with pytest.raises(RuleError, match="does not apply from right to left"):
             apply_step(after, R, Step(name, PLACE, subst, False))
+
+
+@pytest.mark.parametrize("name", [x for x in LAWS if x.startswith("mask-")])
+def test_masks_where_they_hold_and_where_not(name: str) -> None:
+    for c, holds in (("@i <= @k", True), ("@k <= @i", False)):
+        subst = {**substitution(name), "c": t(c)}
+        left, right = (Oracle(DATA, {"n": 4, "m": 3}).scalar(instantiate(side, subst), POINT) for side in (R[name].lhs, R[name].rhs))
+        assert left == pytest.approx(right) and bool(left != 0.0) == holds
 
 
 def wrong(name: str, guard: str, values: dict) -> tuple[Term, Term]:

@@ -9,9 +9,9 @@ import pytest
 
 from moa_rewrite import rules
 from moa_rewrite.rules import RuleError, Step, apply_step
-from moa_rewrite.rules.masks import idle_unless, mask, upper, weaken
+from moa_rewrite.rules.masks import idle_unless, mask, needed_if, upper, weaken, zero_unless
 from moa_rewrite.semantics.statements import run
-from moa_rewrite.terms import Array, Kernel, parse_term, size
+from moa_rewrite.terms import Array, Kernel, Stage, Term, at, parse_term, put, size
 
 LAWS = rules.load()
 TILES = (("i", parse_term("@i.o * 4 + @i.i")), ("k", parse_term("@k.o * 3 + @k.i")))
@@ -26,8 +26,6 @@ def triangle(value: str = "select(@k <= @i, A[@i, @k], 0.0)", monoid: str = "add
 
 def skipped(k: Kernel, path=(3, 3)) -> Kernel:
     names = frozenset({(): set(), (3,): {"i.o"}, (3, 3): {"i.o", "k.o"}}[path])
-    from moa_rewrite.terms import at
-
     c = idle_unless(k, at(k.body, path), names)
     assert c is not None
     return apply_step(k, LAWS, Step("skip", path, {"c": c}))
@@ -94,3 +92,92 @@ def test_upper_bounds_of_extents():
 def test_a_loop_over_a_lifted_axis_keeps_it():
     k = replace(triangle(), body=parse_term('for("i", n, "seq", for("k", m, "seq", emit("add", "X", <@i>, select(@k <= @i, A[@i, @k], 0.0))))'))
     assert idle_unless(k, k.body.args[3].args[3], frozenset({"i", "k"})) is parse_term("0 <= @i - @k")
+
+
+# --- what nothing needs -------------------------------------------------------------------------------------------------------------------
+FILL = """for("i.o", (n + 3) // 4, "seq", for("j.o", (n + 2) // 3, "seq", for("i.i", min(4, n - @i.o * 4), "seq", for("j.i", min(3, n - @j.o * 3), "seq",
+    for("l", m, "seq", emit("add", "S", <@i, @j>, A[@i, @l] * A[@j, @l]))))))"""
+ROWS = 'for("i", n, "seq", for("j", n, "seq", emit("add", "X", <@i>, {})))'
+UNKNOWN = {
+    "two conditions": "select(@j <= @i, S[@i, @j], 0.0) + select(@j < @i, S[@i, @j], 0.0)",
+    "in the condition": "select(S[@i, @j] <= 0.0, S[@i, @j], 0.0)",
+}
+USED = {
+    "chosen": "select(@j <= @i, exp(S[@i, @j]), 0.0)",
+    "multiplied": "select(@j <= @i, A[@i, 0], 0.0) * (S[@i, @j] - 1.0)",
+    "multiplied by a quotient": "(S[@i, @j] + 2.0) * (neg(select(@j <= @i, A[@i, 0], 0.0)) / 3.0)",
+    "chosen twice": "select(@j <= @i, S[@i, @j], 0.0) + select(@j <= @i, 2.0 * S[@i, @j], 1.0)",
+}
+NEEDED = {
+    "plain": "S[@i, @j]",
+    "the other branch": "select(@j <= @i, 0.0, S[@i, @j])",
+    "added": "select(@j <= @i, A[@i, 0], 0.0) + S[@i, @j]",
+    "once outside": "select(@j <= @i, S[@i, @j], 0.0) + S[@i, @j]",
+    "times what is not 0": "select(@j <= @i, A[@i, 0], 1.0) * S[@i, @j]",
+    "another cell": "select(@j <= @i, S[@j, @i], 0.0) + select(@j <= @i, S[@i, @j], 0.0)",
+}
+
+
+def staged(value: str, fill: str = FILL, monoid: str = "add") -> Kernel:
+    """Sums of the rows of S = A Aᵀ, of the part that ``value`` says."""
+    defs = (("i", parse_term("@i.o * 4 + @i.i")), ("j", parse_term("@j.o * 3 + @j.i")))
+    body = parse_term(f'new("S", seq({fill}, {ROWS.format(value)}))')
+    s = Stage("S", "f64", ("i", "j"), (size("n"), size("n")), monoid, parse_term("0.0"))
+    return Kernel("f", ("n", "m"), (), (Array("A", "f64", (size("n"), size("m"))),), (Array("X", "f64", (size("n"),)),), body, (s,), defs)
+
+
+def changed(k: Kernel, c: Term | None, path: tuple[int, ...] = (1, 0, 3, 3)) -> bool:
+    """Whether a skip of tiles changes what a kernel computes."""
+    assert c is not None
+    a = np.random.default_rng(2).standard_normal((11, 2))
+    skipping = k.with_body(put(k.body, path, Term("guard", c, at(k.body, path))))
+    return not np.allclose(*(run(x, {"A": a}, {"n": 11, "m": 2})["X"] for x in (k, skipping)))
+
+
+@pytest.mark.parametrize("name", USED)
+def test_tiles_that_nothing_needs_are_skipped(name: str) -> None:
+    k = staged(USED[name])
+    assert needed_if(k, "S") is parse_term("@j <= @i")
+    c = idle_unless(k, at(k.body, (1, 0, 3, 3)), frozenset({"i.o", "j.o"}))
+    assert c is parse_term("0 <= @i.o * 4 + 3 - @j.o * 3")
+    assert apply_step(k, LAWS, Step("skip", (1, 0, 3, 3), {"c": c})).body.args[1].args[0].args[3].args[3].args[0] is c
+    assert not changed(k, c)
+    assert changed(k, parse_term("0 <= @i.o * 4 + 2 - @j.o * 3")), "one tile fewer matters"
+
+
+@pytest.mark.parametrize("name", [*NEEDED, *UNKNOWN])
+def test_what_may_be_needed_is_never_skipped(name: str) -> None:
+    k = staged({**NEEDED, **UNKNOWN}[name])
+    assert needed_if(k, "S") is None and idle_unless(k, at(k.body, (1, 0, 3, 3)), frozenset({"i.o", "j.o"})) is None
+    assert name in UNKNOWN or changed(k, parse_term("0 <= @i.o * 4 + 3 - @j.o * 3"))
+
+
+def test_a_factor_that_is_zero_by_its_stage() -> None:
+    """S is 0 above the diagonal by what fills it, so sums of multiples of it are idle there."""
+    fill = 'for("i", n, "seq", for("j", n, "seq", emit("{}", "S", <@i, @j>, select(@j <= @i, A[@i, 0], 0.0))))'
+    sums = """for("p", n, "seq", for("q", n, "seq", emit("add", "X", <@p>, S[@p, @q] * A[@q, 0])))"""
+    k = staged("0.0", fill.format("once"), "once")
+    k = k.with_body(parse_term(f'new("S", seq({fill.format("once")}, {sums}))'))
+    assert zero_unless(parse_term("S[@p, @q] * A[@q, 0]"), k) is parse_term("@q <= @p")
+    c = idle_unless(k, at(k.body, (1, 1, 3, 3)), frozenset({"p", "q"}))
+    assert c is parse_term("0 <= @p - @q") and not changed(k, c, (1, 1, 3, 3)) and changed(k, parse_term("1 <= @p - @q"), (1, 1, 3, 3))
+    assert idle_unless(k, at(k.body, (1, 0, 3, 3)), frozenset({"i", "j"})) is None, "each cell must be written once"
+    collected = apply_step(k, LAWS, Step("collect", (), {"T": "S"}))
+    assert collected.stages[0].monoid == "add" and not changed(collected, parse_term("0 <= @i - @j"), (1, 0, 3, 3))
+    assert idle_unless(collected, at(collected.body, (1, 0, 3, 3)), frozenset({"i", "j"})) is parse_term("0 <= @i - @j")
+    for path, name in (((), "T"), ((1,), "S")):
+        with pytest.raises(RuleError):
+            apply_step(k, LAWS, Step("collect", path, {"T": name}))
+    with pytest.raises(RuleError, match="written once"):
+        apply_step(collected, LAWS, Step("collect", (), {"T": "S"}))
+
+
+def test_a_stage_that_is_filled_twice_says_nothing() -> None:
+    k = staged(USED["chosen"], f"seq({FILL}, {FILL})")
+    assert needed_if(k, "S") is None
+
+
+def test_a_read_in_an_extent_needs_the_cell() -> None:
+    k = staged(USED["chosen"])
+    k = k.with_body(put(k.body, (1, 1), parse_term('guard(0.0 < S[0, 0], ' + ROWS.format(USED["chosen"]) + ")")))
+    assert needed_if(k, "S") is None

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from ..rules.masks import mask
-from ..terms import Array, I, Kernel, Term, axis, free_axes, show, subterms
+from ..rules.masks import idle
+from ..terms import Array, I, Kernel, Term, axis, free_axes, ix, show, subterms
 from ..terms.kernel import Stage
 from .reach import Witness, invert, search
 from .smt import Script, conj, disj, lit
@@ -189,9 +189,9 @@ class _Generator:
         out: dict[str, str] = {}
         for name, extent in self.left_over(e):
             out[name] = s.variable(f"r:{name}", s.int(extent, {**key, **out}))
-        q = None if e.value is None else mask(e.monoid, e.value)
+        q = None if e.value is None else idle(self.kernel, Term("emit", e.monoid, array, ix(*e.index), e.value))
         if q is not None and free_axes(q) <= key.keys() | out.keys() and sum(a.write and a.array == array for a in self.accesses) == 1:
-            s.fact(s.bool(q, {**key, **out}))  # where the mask fails the contribution is the identity and may be left out
+            s.fact(s.bool(q, {**key, **out}))  # where it fails the contribution may be left out
         return out
 
     def reached(self, s: Script, e: Access, shared: int, env: dict[str, str], cell: list[str], red: dict[str, str]) -> str:

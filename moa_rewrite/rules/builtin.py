@@ -145,6 +145,24 @@ def place(kernel: Kernel, path: Path, level: str) -> Kernel:
     return kernel.with_body(put(kernel.body, path, Term("for", old.args[0], old.args[1], level, old.args[3])))
 
 
+def collect(kernel: Kernel, path: Path, T: str) -> Kernel:
+    """What is written once to each cell of a stage is the sum of what is written there, which may be left out where it is 0."""
+    if path:
+        raise RuleError("the monoid belongs to the header: the position must be the root")
+    if all(s.name != T or s.monoid != "once" for s in kernel.stages):
+        raise RuleError(f"no stage {T} of which each cell is written once")
+    stages = tuple(replace(s, monoid="add") if s.name == T else s for s in kernel.stages)
+    if any(s.name == T and s.dtype == "bool" for s in kernel.stages):
+        raise RuleError(f"{T} holds no numbers")
+
+    def walk(t: Term) -> Term:
+        if t.op == "emit":
+            return Term("emit", "add", *t.args[1:]) if t.args[1] == T else t
+        return t.map(walk) if t.op in STATEMENTS else t
+
+    return replace(kernel, stages=stages, body=walk(kernel.body))
+
+
 def layout(kernel: Kernel, path: Path, T: str, order: tuple[Term, ...]) -> Kernel:
     """The axes of a stage may be stored in any order (a permutation, slowest axis first): which cell an index names does not change."""
     if path:
@@ -185,8 +203,8 @@ def admit(kernel: Kernel, path: Path, c: Term) -> Kernel:
 
 
 def skip(kernel: Kernel, path: Path, c: Term) -> Kernel:
-    """A statement may be left out where a condition fails without which it contributes nothing: all that outlives it is masked, and c follows from each mask
-    (c must be the condition that masks.idle_unless computes)."""
+    """A statement may be left out where a condition fails without which nothing needs it: all that outlives it is masked or read elsewhere only, and c
+    follows from each mask (c must be the condition that masks.idle_unless computes)."""
     s = at(kernel.body, path)
     if s.op not in STATEMENTS:
         raise RuleError("the position is not a statement's")
@@ -211,11 +229,12 @@ def touch(kernel: Kernel, path: Path, array: str, axis: int, rows: Term, domains
 
 
 _SIZES = ("size", "int", "add", "sub", "mul", "idiv", "mod", "min", "max")
-BUILTINS: dict[str, Callable[..., Kernel]] = {f.__name__: f for f in (alpha, ring, materialise, place, layout, panel, admit, skip, touch)}
+BUILTINS: dict[str, Callable[..., Kernel]] = {f.__name__: f for f in (alpha, ring, materialise, collect, place, layout, panel, admit, skip, touch)}
 PARAMS: dict[str, dict[str, type]] = {
     "alpha": {"new": Term},
     "ring": {"new": Term},
     "materialise": {"T": str, "dtype": str, "axes": tuple, "e": Term},
+    "collect": {"T": str},
     "place": {"level": str},
     "layout": {"T": str, "order": tuple},
     "panel": {"T": str, "width": Term},

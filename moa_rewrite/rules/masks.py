@@ -1,14 +1,16 @@
-"""Masks: when an emission contributes nothing, and what that says of a whole tile.
+"""Masks: when an emission may be left out, and what that says of a whole tile.
 
-An emission whose value is ``select(q, a, identity)`` contributes nothing where q is false. ``weaken`` gives a condition on the axes around a tile
-that holds whenever q holds anywhere in the tile, so the tile may be skipped where it does not: a causal mask skips the tiles above the diagonal.
+An emission whose value is ``select(q, a, identity)`` contributes nothing where q is false; nor does a product with a factor that is 0 there, such as a cell
+of a stage of which that is known; and what nothing needs where q is false need not be there. ``weaken`` gives a condition on the axes around a tile that
+holds whenever q holds anywhere in the tile, so the tile may be skipped where it does not: a causal mask skips the tiles above the diagonal.
+Values are finite, as for the laws of scalars: 0 times anything is 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..terms import I, Kernel, Term
+from ..terms import I, Kernel, Term, free_axes, subterms
 from .polynomial import Poly, is_index, polynomial, term
 
 _NOTHING = {"add": ("0", "0.0"), "mul": ("1", "1.0"), "max": ("-inf",), "min": ("inf",), "or": ("0",), "and": ("1",)}
@@ -23,6 +25,106 @@ def mask(monoid: str, value: Term) -> Term | None:
     q, _, other = value.kids()
     literal = other.op in ("int", "num", "bool") and str(other.args[0]) in _NOTHING.get(monoid, ())
     return q if literal else None
+
+
+def idle(kernel: Kernel, emission: Term) -> Term | None:
+    """The condition without which an emission may be left out; None when there is none to be seen."""
+    monoid, name, _, value = emission.args
+    q = mask(str(monoid), value)  # type: ignore[arg-type]
+    if q is None and monoid == "add":
+        q = zero_unless(value, kernel) or needed_if(kernel, str(name))  # type: ignore[arg-type]
+    return q
+
+
+def zero_unless(t: Term, kernel: Kernel | None = None) -> Term | None:
+    """A condition without which a value is 0, by its form; with a kernel, by that of what fills the stages it reads as well."""
+    x = t.kids()
+    if t.op == "select" and x[2].op in ("int", "num") and float(str(x[2].args[0])) == 0.0:
+        return x[0]
+    if t.op == "mul":
+        return zero_unless(x[0], kernel) or zero_unless(x[1], kernel)
+    if t.op in ("div", "neg"):
+        return zero_unless(x[0], kernel)
+    if t.op == "get" and kernel is not None and (fill := _fill(kernel, str(t.args[0]))) is not None:
+        q = zero_unless(fill.args[3], kernel)  # type: ignore[arg-type]
+        return None if q is None else _moved(q, fill.args[2], t.args[1])  # type: ignore[arg-type]
+    return None
+
+
+def needed_if(kernel: Kernel, name: str) -> Term | None:
+    """A condition without which no value depends on a cell of a stage: all that reads it chooses something else there, or multiplies it by 0."""
+    fill = _fill(kernel, name)
+    if fill is None or any(_reads(a, name) for a in _outside_values(kernel.body)):
+        return None
+    uses: list[frozenset[Term]] = []
+    for e in _all_emissions(kernel.body):
+        q = mask(str(e.args[0]), e.args[3])  # type: ignore[arg-type]
+        for read, conditions in _uses(e.args[3], name, frozenset() if q is None else frozenset([q]), kernel):  # type: ignore[arg-type]
+            moved = [_moved(q, read.args[1], fill.args[2]) for q in conditions if not any(u.op == "get" for u in subterms(q))]  # type: ignore[arg-type]
+            uses.append(frozenset(q for q in moved if q is not None))
+    common = frozenset.intersection(*uses) if uses else frozenset()
+    return min(common, key=str, default=None)
+
+
+def _fill(kernel: Kernel, name: str) -> Term | None:
+    """The emission to a stage, if there is one and it has a cell of its own for every index."""
+    found = [e for e in _all_emissions(kernel.body) if e.args[1] == name]
+    if len(found) != 1 or all(s.name != name for s in kernel.stages):
+        return None
+    index = found[0].args[2].kids()  # type: ignore[union-attr]
+    return found[0] if all(i.op == "axis" for i in index) and len(set(index)) == len(index) else None
+
+
+def _moved(q: Term, there: Term, here: Term) -> Term | None:
+    """A condition on the index ``there`` of an array, as one on the index ``here``; None if it speaks of more, or an index is no axis."""
+    names = {str(a.args[0]): b for a, b in zip(there.kids(), here.kids(), strict=True) if a.op == "axis"}
+    if len(names) != len(there.kids()) or not free_axes(q) <= names.keys():
+        return None
+    return _renamed(q, names)
+
+
+def _renamed(t: Term, names: Mapping[str, Term]) -> Term:
+    return names[str(t.args[0])] if t.op == "axis" else t.map(lambda a: _renamed(a, names))
+
+
+def _uses(t: Term, name: str, under: frozenset[Term], kernel: Kernel) -> Iterator[tuple[Term, frozenset[Term]]]:
+    """Every read of an array in a value, with conditions that must hold for the value to depend on it."""
+    x = t.kids()
+    if t.op == "get" and t.args[0] == name:
+        yield t, under
+    if t.op == "select":
+        parts = [(x[0], under), (x[1], under | {x[0]}), (x[2], under)]
+    elif t.op == "mul":
+        parts = [(a, under | {q} if (q := zero_unless(b, kernel)) is not None else under) for a, b in (x, x[::-1])]
+    elif t.op == "reduce":  # conditions outside may speak of another axis of the same name
+        parts = [(a, frozenset()) for a in x]
+    else:
+        parts = [(a, under) for a in x]
+    for a, conditions in parts:
+        yield from _uses(a, name, conditions, kernel)
+
+
+def _all_emissions(t: Term) -> Iterator[Term]:
+    if t.op == "emit":
+        yield t
+    elif t.op in ("for", "seq", "new", "guard"):
+        for a in t.kids():
+            yield from _all_emissions(a)
+
+
+def _outside_values(t: Term) -> Iterator[Term]:
+    """Extents, conditions and indices of a statement."""
+    for n, a in enumerate(t.args):
+        if not isinstance(a, Term):
+            continue
+        if (t.op, n) in (("for", 3), ("guard", 1)) or t.op in ("seq", "new"):
+            yield from _outside_values(a)
+        elif (t.op, n) != ("emit", 3):
+            yield a
+
+
+def _reads(t: Term, name: str) -> bool:
+    return any(u.op == "get" and u.args[0] == name for u in subterms(t))
 
 
 def emissions(s: Term, inner: Mapping[str, Term], local: frozenset[str] = frozenset()) -> Iterator[tuple[Term, Mapping[str, Term]]]:
@@ -60,7 +162,7 @@ def _constant(w: Term) -> int:
 
 
 def _of(kernel: Kernel, emission: Term, inner: Mapping[str, Term], around: frozenset[str]) -> Term | None:
-    q = mask(str(emission.args[0]), emission.args[3])  # type: ignore[arg-type]
+    q = idle(kernel, emission)
     return None if q is None else weaken(kernel, q, inner, around)
 
 

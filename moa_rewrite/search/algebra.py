@@ -7,15 +7,18 @@ each class. The recorded instances, replayed through a congruence closure, expla
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Set
 from itertools import product
 from typing import Any
 
 from egglog.bindings import EGraph
 
 from ..rules import Rule, RuleSet, Step, apply_step
+from ..rules.masks import mask, zero_unless
 from ..rules.pattern import instantiate
 from ..rules.rule import RuleError
-from ..terms import Kernel, Term, evaluate, free_axes, positions, subterms
+from ..terms import Kernel, Path, Term, evaluate, free_axes, positions, replace, subterms
 from ..terms.ops import ARGS
 from .congruence import Closure
 from .egraph import Report, text
@@ -24,6 +27,8 @@ from .form import nests
 # operations an operator counts for; those not named count one
 _WEIGHT = {"exp": 12.0, "log": 14.0, "div": 5.0, "sqrt": 8.0, "pow": 40.0, "sin": 25.0, "cos": 25.0, "tanh": 30.0, "erf": 30.0, "get": 0.4, "idiv": 10.0,
            "mod": 10.0}  # fmt: skip
+SHARE = 0.55  # of the points that a comparison of two axes leaves
+OSM = 1.9  # operations of a product and its addition to a weighted sum, which needs no pass for the maximum
 _NOTHING = {"int", "num", "bool", "size", "axis", "ix", "pair", "fst", "snd", "cast"}
 
 
@@ -43,6 +48,7 @@ class Saturation:
             for forward in (True, False) if r.twoway else (True,):
                 self._rule(r, forward)
         self.report = self._run(rounds, nodes)
+        self.memo: dict[Any, list[Term]] = {}  # the best terms of every class when ``forms`` was last asked
 
     def cmd(self, t: str) -> list:
         return self.eg.run_program(*self.eg.parse_program(t))
@@ -164,19 +170,19 @@ class Saturation:
         return rep
 
     # --- results ------------------------------------------------------------------------------------------------------------------
-    def forms(self, keep: int, points: dict[str, float]) -> list[Term]:
-        """The best terms of the source's class by ``work``; ``points`` gives each axis its extent."""
+    def forms(self, keep: int, points: dict[str, float], free: Set[Term] = frozenset()) -> list[Term]:
+        """The best terms of the source's class by ``work``; ``points`` gives each axis its extent, and what is ``free`` is worked out anyway."""
         fz = self.eg.freeze()
         rows: dict[Any, list[tuple[str, Any]]] = {}
         for op in self.sigs:
             for row in fz.functions["M_" + op].rows:
                 rows.setdefault(row.output, []).append((op, row.inputs))
-        memo: dict[Any, list[Term]] = {}
+        memo = self.memo = {}
         ranks: dict[Term, tuple[float, str]] = {}
 
         def rank(t: Term) -> tuple[float, str]:
             if t not in ranks:
-                ranks[t] = (work(t, points), repr(t))
+                ranks[t] = (work([t], points, free), repr(t))
             return ranks[t]
 
         from egglog.bindings import PanicSpan, Var
@@ -229,23 +235,59 @@ class Saturation:
         return cc
 
 
-def work(t: Term, points: dict[str, float]) -> float:
-    """Operations to evaluate a term at all points of its free axes, every distinct subterm once at the points of its own free axes."""
-    total = 0.0
-    for u in subterms(t):
-        if u.op in _NOTHING:
+def work(terms: list[Term], points: dict[str, float], free: Set[Term] = frozenset()) -> float:
+    """Operations to evaluate terms at all points of their free axes, every distinct subterm once at the points of its own free axes. What is needed only where
+    one axis is below another, say, is evaluated at a share of them."""
+    total, weighed = 0.0, set[Term]()
+    always = _unmasked(terms)
+    for u in dict.fromkeys(u for t in terms for u in subterms(t)):
+        if u.op in _NOTHING or u in free:
             continue
-        n = math.prod(points.get(a, 1.0) for a in sorted(free_axes(u)))
+        share = SHARE if u not in always or (u.op == "reduce" and _masked(u)) else 1.0
+        n = math.prod(points.get(a, 1.0) for a in sorted(free_axes(u))) * share
         if u.op == "reduce":
             m, k, _, body = u.args
             n *= points.get(str(k), 1.0)
             if m == "osm":
-                total += n * (1.2 if body.args[1].op != "num" else 15.0)  # type: ignore[union-attr]
-                continue
-            total += n * 1.0
+                s, x = body.kids()  # type: ignore[union-attr]
+                if s not in weighed:  # sums of one score share its exponentials
+                    weighed.add(s)
+                    total += math.prod(points.get(a, 1.0) for a in sorted(free_axes(s))) * (_WEIGHT["exp"] + 1.0) * share
+                n *= 1.0 if x.op == "num" else OSM
+            total += n
         else:
             total += n * _WEIGHT.get(u.op, 1.0)
     return total
+
+
+def _unmasked(terms: list[Term]) -> set[Term]:
+    """The subterms that are needed whatever masks say: reached without entering what the mask of a reduction, of a choice between something and a constant, or
+    of a factor keeps."""
+    found: set[Term] = set()
+    todo = list(terms)
+    while todo:
+        u = todo.pop()
+        if u in found:
+            continue
+        found.add(u)
+        x = u.kids()
+        if (u.op == "reduce" and _masked(u)) or (u.op == "select" and x[2].op == "num" and _compares(x[0])):
+            todo.append(x[0])
+        elif u.op == "mul":
+            todo += [a for a, b in (x, x[::-1]) if not _compares(zero_unless(b))]
+        else:
+            todo += x
+    return found
+
+
+def _masked(reduction: Term) -> bool:
+    m, body = str(reduction.args[0]), reduction.kids()[1]
+    return _compares(mask(m, body)) or (m == "add" and _compares(zero_unless(body)))
+
+
+def _compares(condition: Term | None) -> bool:
+    """Whether it is a condition that leaves a part of the points, whatever the sizes: on several axes."""
+    return condition is not None and len(free_axes(condition)) > 1
 
 
 def _diverse(forms: list[Term], keep: int) -> list[Term]:
@@ -260,38 +302,70 @@ def _diverse(forms: list[Term], keep: int) -> list[Term]:
     return out[:keep]
 
 
+class _Output:
+    """An output expression, its e-graph, and the steps to those of its forms that can be derived."""
+
+    def __init__(self, kernel: Kernel, rules: RuleSet, laws: list[Rule], path: Path, source: Term) -> None:
+        self.kernel, self.rules, self.path, self.source = kernel, rules, path, source
+        self.saturation = Saturation(kernel, source, laws)
+        self.closure = self.saturation.closure()
+        self.chains: dict[Term, list[Step] | None] = {source: []}
+
+    def forms(self, keep: int, points: dict[str, float], free: Set[Term]) -> list[Term]:
+        """The best that can be derived, and the source."""
+        best = _diverse(self.saturation.forms(2 * keep, points, free), keep)
+        return [f for f in dict.fromkeys([*best, self.source]) if self.chain(f) is not None]
+
+    def chain(self, form: Term) -> list[Step] | None:
+        if form not in self.chains:
+            self.closure.add(form)
+            try:
+                found = [Step(rule, (*self.path, *p), sub, fwd) for p, rule, sub, fwd in self.closure.explain(self.source, form)]
+                k = self.kernel
+                for s in found:
+                    k = apply_step(k, self.rules, s)
+                self.chains[form] = found
+            except (LookupError, RuleError):  # an instance whose side condition holds for the class, not for its origin term
+                self.chains[form] = None
+        return self.chains[form]
+
+
 def alternatives(kernel: Kernel, rules: RuleSet, names: list[str], sizes: dict[str, int], keep: int) -> tuple[list[tuple[Kernel, list[Step]]], list[Report]]:
-    """The DNF itself and its best other forms, with the steps from the DNF to each. One e-graph per output expression."""
+    """The DNF itself and its best other forms, with the steps from the DNF to each. One e-graph per output expression; of several outputs each is chosen in
+    view of those chosen before, and again in view of all others."""
     laws = [rules[n] for n in names if n in rules]
-    variants: list[tuple[Kernel, list[Step]]] = [(kernel, [])]
-    reports = []
-    for _, _, path, leaf in list(nests(kernel.body)):
-        e: Term = leaf.args[3]  # type: ignore[assignment]
-        points = extent_points(kernel, sizes)
-        sat = Saturation(kernel, e, laws)
-        reports.append(sat.report)
-        cc = sat.closure()
-        found: list[tuple[Kernel, list[Step]]] = []
-        for k, steps in variants:
-            for form in dict.fromkeys([*_diverse(sat.forms(2 * keep, points), keep), e]):
-                cc.add(form)
-                try:
-                    chain = [Step(rule, (*path, 3, *p), sub, fwd) for p, rule, sub, fwd in cc.explain(e, form)]
-                    new = k
-                    for s in chain:
-                        new = apply_step(new, rules, s)
-                except (LookupError, RuleError):
-                    continue  # an instance whose side condition holds for the class, not for its origin term
-                found.append((new, [*steps, *chain]))
-        found.sort(key=lambda v: _total(v[0], points))
-        plain = [v for v in found[keep:] if not v[1]]  # what was written is always among them, for comparison
-        variants = [*found[:keep], *plain]
-    return variants, reports
+    points = extent_points(kernel, sizes)
+    outputs = [_Output(kernel, rules, laws, (*path, 3), leaf.args[3]) for _, _, path, leaf in nests(kernel.body)]  # type: ignore[arg-type]
+    source = tuple(o.source for o in outputs)
+    variants = [source]
+    for decided in (False, True)[: len(outputs)]:
+        for n, o in enumerate(outputs):
+            others = variants[0][:n] + variants[0][n + 1 :] * decided
+            forms = o.forms(keep, points, frozenset(u for t in others for u in subterms(t)))
+            found = list(dict.fromkeys((*v[:n], f, *v[n + 1 :]) for v in variants for f in forms))
+            found.sort(key=lambda v: work(list(v), points))
+            variants = list(dict.fromkeys([*found[:keep], source]))  # what was written is always among them, for comparison
+    variants = list(dict.fromkeys([_agreed(variants[0], outputs, points), *variants]))[: keep + 1]
+    out = []
+    for v in variants:
+        k, steps = kernel, [s for o, form in zip(outputs, v, strict=True) for s in o.chain(form) or ()]
+        for s in steps:
+            k = apply_step(k, rules, s)
+        out.append((k, steps))
+    return out, [o.saturation.report for o in outputs]
 
 
-def _total(kernel: Kernel, points: dict[str, float]) -> float:
-    """``work`` of all output expressions."""
-    return sum((work(leaf.args[3], points) for _, _, _, leaf in nests(kernel.body)), 0.0)  # type: ignore[arg-type]
+def _agreed(forms: tuple[Term, ...], outputs: list[_Output], points: dict[str, float]) -> tuple[Term, ...]:
+    """The forms with each reduction that several of them have replaced in all at once, where that is less work."""
+    count = Counter(u for t in forms for u in dict.fromkeys(subterms(t)) if u.op in ("reduce", "snd"))
+    for u in [u for u, n in count.items() if n > 1]:
+        n = next(n for n, t in enumerate(forms) if u in subterms(t)) if any(u in subterms(t) for t in forms) else -1
+        equal = next((terms for terms in outputs[n].saturation.memo.values() if u in terms), []) if n >= 0 else []
+        for w in equal:
+            trial = tuple(replace(t, u, w) for t in forms)
+            if work(list(trial), points) < work(list(forms), points) and all(o.chain(t) is not None for o, t in zip(outputs, trial, strict=True)):
+                forms, u = trial, w
+    return forms
 
 
 def extent_points(kernel: Kernel, sizes: dict[str, int]) -> dict[str, float]:

@@ -33,7 +33,7 @@ LINE = 64.0  # bytes
 START = 45.0  # cycles until the lines of a row that does not go on where the last one ended come in as fast as they can
 PAGE, ENTRIES, WALK = 4096.0, 64.0, 6.0  # bytes of a page, pages that the first TLB knows, cycles to find another one
 SHARED = 0.25  # of the time of a cause that another one hides is not hidden
-GROWTH, PRODUCT = 0.02, 0.3  # charges for memory that grows with sizes: for each doubling beyond a page, and for growing with a product of two
+GROWTH, PRODUCT = 0.03, 0.3  # charges for memory that grows with sizes: for each doubling beyond a page, and for growing with a product of two
 PARTIAL = 2.0  # extra work on the part of an axis that lies in partial tiles
 GATHER = 1.5  # cycles per element of a strided SIMD access
 
@@ -449,7 +449,7 @@ class Cost:
         n = ax.trips
         key = (axis, held, e.bytes)
         if key not in self.reached:
-            self.reached[key] = self._reach(ax, e, held)
+            self.reached[key] = self._reach(axis, ax, e, held)
         g, run, over, first, often, number, owner, masked = self.reached[key]
         t = first + often * e.traffic
         if held is not None:
@@ -465,7 +465,7 @@ class Cost:
         return Entry(cycles, t, g, e.mask, ("for", axis, place, e.plan), e.cold, run, over, e.block, e.layout, par, forks, e.thin or thin, owed,
                      e.open | (0 if bounded else self.bit[ax.root]), e.grown, e.memory, e.products, 0, number)  # fmt: skip
 
-    def _reach(self, ax: LoopAxis, e: Entry, held: int | None) -> tuple:
+    def _reach(self, axis: str, ax: LoopAxis, e: Entry, held: int | None) -> tuple:
         """What a loop around an entry touches: bytes, runs, the share that levels do not keep; and per level and array what comes in once, and how often what
         an iteration fetches comes in; then the number of what it touches, whether its iterations own what they write, and whether a mask leaves some idle."""
         moved = self.moves[ax.root] & (e.cold > 0)
@@ -481,7 +481,7 @@ class Cost:
         often = outer * ((1.0 - inner) * ~moved + inner * ax.trips)
         own = self.owners[ax.root]
         owner = all(x.target in own or not e.cold[self.index[x.target]] for k, x in enumerate(self.p.leaves) if e.mask >> k & 1)
-        return g, run, over, first, often, self._number(e.mask, g, run, e.cold), owner, self._masked(ax.root, e)
+        return g, run, over, first, often, self._number(e.mask, g, run, e.cold), owner, self._masked(axis, ax.root, e)
 
     def _spread(self, foot: np.ndarray, run: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bytes of the cache lines that hold so many bytes in contiguous runs, per level and array, the runs that are apart, the pages; and the share of all
@@ -510,9 +510,11 @@ class Cost:
             over[..., :-2][crowded] = 1.0
         return lines, runs, pages, over
 
-    def _masked(self, root: str, e: Entry) -> bool:
+    def _masked(self, axis: str, root: str, e: Entry) -> bool:
         """All that outlives an iteration is masked by a comparison of this axis with another, so idle tiles are skipped."""
         open_ = [x for k, x in enumerate(self.p.leaves) if e.mask >> k & 1 and e.cold[self.index[x.target]]]
+        if ".o" not in axis and any(x.monoid == "osm" for x in open_):
+            return False  # see plan.skips
         return all(x.mask is not None and root in free_axes(x.mask) and len(free_axes(x.mask)) > 1 for x in open_)
 
     def _priced(self, e: Entry) -> Entry:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..rules import RuleSet, Step, Value, apply_step, match
+from ..rules.masks import zero_unless
 from ..semantics.types import dtype
 from ..terms import I, Kernel, Path, Term, at, free_axes, positions, show
 from ..terms.axes import alpha_normal
@@ -134,7 +135,7 @@ def materialise(
     kernel: Kernel, rules: RuleSet, share: bool = False, packed: tuple[Pack, ...] = (), points: dict[str, float] | None = None
 ) -> tuple[Kernel, list[Step]]:
     """Stages for every inner reduction, for costly scalars that depend on few axes and, if ``share``, for costly scalars that several nests compute;
-    loops for reductions; then the copies ``packed``."""
+    loops for reductions, sums of single terms where masks leave tiles out; then the copies ``packed``."""
     steps: list[Step] = []
     order = _axis_order(kernel)
     inline: set[Term] = set()  # what cannot be stored (an extent that varies) stays where it is
@@ -162,6 +163,11 @@ def materialise(
                 kernel = _apply(kernel, rules, rule, path, steps)
                 done = False
                 break
+    for x in kernel.stages:
+        fill = next(leaf for _, _, _, leaf in nests(kernel.body) if leaf.op == "emit" and leaf.args[1] == x.name)
+        q = zero_unless(fill.args[3], kernel) if x.monoid == "once" and "collect" in rules else None  # type: ignore[arg-type]
+        if q is not None and len(free_axes(q)) > 1:  # so that tiles of zeros may be skipped
+            kernel = _apply(kernel, rules, "collect", (), steps, {"T": x.name})
     for p in packed:
         copied = _stage(kernel, rules, p.read, _fresh_name(kernel, f"{p.read.args[0]}p"), order, steps, p.target)
         kernel = kernel if copied is None else copied

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..rules import Step
 from ..rules.masks import idle_unless
-from ..terms import Kernel, Path, Term, free_axes
+from ..terms import Kernel, Path, Term, free_axes, subterms
 from .cost import Cost, Entry
 from .structure import Space, with_tiles
 
@@ -147,7 +147,7 @@ def skips(kernel: Kernel) -> list[Step]:
             name, inside = str(t.args[0]), around | {str(t.args[0])}
             body: Term = t.args[3]  # type: ignore[assignment]
             c = idle_unless(kernel, body, inside) if t.args[2] == "seq" and body.op != "emit" else None
-            if c is not None and name in free_axes(c):
+            if c is not None and name in free_axes(c) and not (".o" not in name and _sums_pairs(body)):
                 out.append(Step("skip", (*path, 3), {"c": c}))
                 return
             walk(body, (*path, 3), inside)
@@ -158,6 +158,11 @@ def skips(kernel: Kernel) -> list[Step]:
 
     walk(kernel.body, (), frozenset())
     return out[::-1]
+
+
+def _sums_pairs(t: Term) -> bool:
+    """Whether a statement adds pairs to a weighted sum: cut at every index of a plain loop, the sum would be rescaled at every index."""
+    return any(u.op == "emit" and u.args[0] == "osm" for u in subterms(t))
 
 
 def layouts(entry: Entry, space: Space) -> dict[str, tuple[int, ...]]:

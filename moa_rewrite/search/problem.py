@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from ..rules.masks import mask
+from ..rules.masks import idle
 from ..rules.polynomial import is_index
 from ..terms import Kernel, Term, evaluate, free_axes, positions
 from .form import carried, nests, scan_last
@@ -183,7 +183,7 @@ def _leaf(kernel: Kernel, emit: Term, axes: tuple[str, ...], extents: dict[str, 
     unit = last.args[0] if isinstance(last, Term) and last.op == "axis" and target not in stages else ""
     width = BYTES[kernel.array(str(target)).dtype]
     work -= 1.0 if fused else 0.0
-    return Leaf(str(target), str(monoid), key, axes, tuple(reads), str(unit), work, exps, width, emit, group, mask=mask(str(monoid), e))
+    return Leaf(str(target), str(monoid), key, axes, tuple(reads), str(unit), work, exps, width, emit, group, mask=idle(kernel, emit))
 
 
 def _scalars(e: Term):
