@@ -137,7 +137,7 @@ def test_without_dependent_reductions_scores_are_stored(with_all_laws: tuple[flo
     seconds, table, data = planned(tmp_path, "--without", "dependent-reduction")
     assert "running max" not in table and "max=" in table
     assert re.search(r"stage S0: f32\[.*l < m\]", table) or len(re.findall(r"S0\[i, j, l\] \+=", table)) > 1
-    assert seconds > 1.1 * with_all_laws[0]
+    assert seconds > with_all_laws[0]
     assert not any(p["summary"].startswith("dependent") for p in data["plans"])
 
 
