@@ -109,3 +109,22 @@ def test_sums_of_one_sequence_share_their_probabilities() -> None:
     assert together is not None and a.owed[0] > 0 and b.owed[0] > 0
     plain = cost.seq(replace(a, owed=(0.0,)), replace(b, owed=(0.0,)))
     assert plain is not None and together.cycles - plain.cycles == pytest.approx(max(a.owed[0], b.owed[0])) and together.owed == (0.0,)
+
+
+def test_rows_read_in_halves_start_twice() -> None:
+    """Sums of the columns of tiles of rows: a tile's rows in two halves, one after the other, or whole."""
+    space = space_of("kernel f(p: f32[n], V: f32[n, m]) -> f32[m] = p +.× V", n=4096, m=128)
+    rows = []
+    for lanes in (64, 128):
+        cost = tiled(space, i=lanes, j=64)
+        rows.append(priced(cost, nest(0, ("j.o", "seq"), ("i.o", "seq"), ("j.i", "seq"), ("i.i", "simd"))).traffic[-2].sum())
+    assert rows[0] > 1.8 * rows[1]
+
+
+def test_more_rows_than_pointers_cost() -> None:
+    space = space_of(PRODUCT, n=512, k=512, m=512)
+    per = []
+    for count in (12, 16):
+        tiles = {v.tile: count if v.axis == "i" else 8 for v in space.lifts}
+        per.append(priced(cost_of(space, replace(MODEL, registers=32), tiles), PANEL).cycles)
+    assert per[1] > 1.05 * per[0]

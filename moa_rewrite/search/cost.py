@@ -27,13 +27,14 @@ LATENCY = 4.0  # cycles of a dependent add or FMA
 LOAD = 64.0  # bytes a core loads from L1 in a cycle, by two loads at most
 STORE = 32.0  # bytes it stores
 SPARE = 4  # vector registers that a tile of accumulators leaves free
-UNROLLED = 4  # vectors of a SIMD loop up to which compilers unroll it, which registers need
+UNROLLED = 8  # vectors of a SIMD loop up to which compilers unroll it, which registers need
 DENSITY = 0.55  # share of the tiles that a mask leaves, of many
 LINE = 64.0  # bytes
 START = 45.0  # cycles until the lines of a row that does not go on where the last one ended come in as fast as they can
 PAGE, ENTRIES, WALK = 4096.0, 64.0, 6.0  # bytes of a page, pages that the first TLB knows, cycles to find another one
 SHARED = 0.25  # of the time of a cause that another one hides is not hidden
 GROWTH, PRODUCT = 0.03, 0.3  # charges for memory that grows with sizes: for each doubling beyond a page, and for growing with a product of two
+POINTERS, SPILL = 12, 2.0  # rows of an array that a tile walks along at once with pointers in registers; cycles for each further one
 PARTIAL = 2.0  # extra work on the part of an axis that lies in partial tiles
 GATHER = 1.5  # cycles per element of a strided SIMD access
 
@@ -372,11 +373,12 @@ class Cost:
         vectors = max(1.0, b.vec / lanes) if b.simd else 1.0
         count = b.count * vectors
         layout = dict(e.layout)
-        loads = 0.0  # cycles
+        loads, rows = 0.0, 0.0  # cycles, rows walked along
         for r in leaf.reads:
             n = 0.5
             for root, t in b.unroll:
                 n *= t if root in r.roots else 1
+            rows += 2.0 * n if r.array not in self.p.stages else 0.0
             if b.simd and b.simd in r.roots:
                 unit = layout.get(r.array) == b.simd if r.exact else r.unit == b.simd
                 n *= vectors * max(1.0, 2.0 * self.m.simd_bytes / LOAD) if unit else vectors * lanes * GATHER * 2
@@ -395,7 +397,7 @@ class Cost:
         cells = self._cells(b)
         accumulates = leaf.monoid != "once"
         in_registers = self._in_registers(b, loop_root)
-        cycles = max(arith, loads)
+        cycles = max(arith, loads) + SPILL * max(0.0, rows - POINTERS) * (loop_root in leaf.reduction)
         if accumulates and loop_root in leaf.reduction:  # additions to one cell wait for each other
             cycles = max(cycles, LATENCY)
         if b.simd and b.simd in leaf.reduction:
@@ -476,6 +478,8 @@ class Cost:
             inner, outer = e.over[:, None], over[:, None]
         else:
             inner, outer = (self._spread(np.where(self.only[held], 0.0, f), r)[1][:, None] for f, r in ((e.foot, e.run), (g, run)))
+        if held is None:  # rows that were entered part by part, whole lines at a time and other rows between
+            lines[-2] = np.where(moved & (e.run >= LINE) & (e.run < e.foot), np.maximum(lines[-2], e.traffic[-2] * ax.trips), lines[-2])
         # kept by the level: once; else, where an iteration's share is kept, each part once, and where it is not, in every iteration
         first = lines * e.cold * (1.0 - outer + outer * (1.0 - inner) * moved)
         often = outer * ((1.0 - inner) * ~moved + inner * ax.trips)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .cost import UNROLLED, Cost, Entry
+from .cost import Cost, Entry
 from .problem import Problem
 from .structure import Space, loop_axes
 
@@ -40,7 +40,7 @@ def assignments(space: Space, model: Any, known: list[tuple[str, Tiles]]) -> lis
                 tiles[v.tile] = register * max(1, cache // register) if large else register
             out.append((simd, tiles))
     if not small and any("." in v.axis for v in space.lifts):
-        out.append((EACH, {v.tile: UNROLLED if "." in v.axis else 4 * lanes for v in space.lifts}))
+        out.append((EACH, {v.tile: 4 if "." in v.axis else 4 * lanes for v in space.lifts}))
     if known:
         out = [(simd, {v.tile: k.get(v.tile, 64) for v in space.lifts}) for simd, k in known]
     return [(simd, t) for n, (simd, t) in enumerate(out) if all(t != u for _, u in out[:n])]
@@ -87,7 +87,7 @@ def refine(entry: Entry, space: Space, kind: type[Cost], model: Any, tiles: dict
             lanes = _lanes(space, model)
             deeper = now.get(f"{v.axis}.i.T", 1) if f"{v.axis}.i.i" in used else 1
             cache = tuple(deeper * max(1, c // deeper) for c in CACHE)
-            options = {"unroll": UNROLL, "simd": tuple(lanes * n for n in (1, 2, 3, 4)), "block": THREADS, "seq": cache}[place]
+            options = {"unroll": UNROLL, "simd": tuple(lanes * n for n in (1, 2, 3, 4, 6, 8)), "block": THREADS, "seq": cache}[place]
             for value in options:
                 if value == now[v.tile] or value > _extent(space.problem, v.axis):
                     continue
