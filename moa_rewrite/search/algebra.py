@@ -357,14 +357,13 @@ def alternatives(kernel: Kernel, rules: RuleSet, names: list[str], sizes: dict[s
 
 def _agreed(forms: tuple[Term, ...], outputs: list[_Output], points: dict[str, float]) -> tuple[Term, ...]:
     """The forms with each reduction that several of them have replaced in all at once, where that is less work."""
-    count = Counter(u for t in forms for u in dict.fromkeys(subterms(t)) if u.op in ("reduce", "snd"))
-    for u in [u for u, n in count.items() if n > 1]:
-        n = next(n for n, t in enumerate(forms) if u in subterms(t)) if any(u in subterms(t) for t in forms) else -1
-        equal = next((terms for terms in outputs[n].saturation.memo.values() if u in terms), []) if n >= 0 else []
-        for w in equal:
-            trial = tuple(replace(t, u, w) for t in forms)
+    found = [dict.fromkeys(u for u in subterms(t) if u.op in ("reduce", "snd")) for t in forms]
+    for shared in [u for u, n in Counter(u for us in found for u in us).items() if n > 1]:
+        memo = next(o.saturation.memo for o, us in zip(outputs, found, strict=True) if shared in us)
+        for other in next((terms for terms in memo.values() if shared in terms), []):
+            trial = tuple(replace(t, shared, other) for t in forms)
             if work(list(trial), points) < work(list(forms), points) and all(o.chain(t) is not None for o, t in zip(outputs, trial, strict=True)):
-                forms, u = trial, w
+                forms, shared = trial, other
     return forms
 
 
