@@ -39,7 +39,8 @@ def test_on_a_gpu_too(root: Path) -> None:
 
 def test_names_that_no_plan_has(root: Path) -> None:
     kernel, laws, m, r, options = search(root, "matmul")
-    good = name(r.ranked[0])
+    n = next(n for n, c in enumerate(r.ranked) if not c.form.packed)
+    good = name(r.ranked[n])
     loop = good.loops.split()[0]
     bad = {
         "no form is called 'folded'": replace(good, form="folded"),
@@ -53,7 +54,7 @@ def test_names_that_no_plan_has(root: Path) -> None:
     for why, named in bad.items():
         with pytest.raises(NoPlan, match=why):
             planned(kernel, laws, m, PROGRAMS["matmul"], options, named)
-    assert planned(kernel, laws, m, PROGRAMS["matmul"], options, good).kernel == r.kernel
+    assert planned(kernel, laws, m, PROGRAMS["matmul"], options, good).kernel == chosen(r, n, laws).kernel
 
 
 def test_text_of_plans() -> None:

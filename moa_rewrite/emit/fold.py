@@ -39,8 +39,6 @@ def _one(t: Term) -> Term:
                 return a
             if op == "add" and y is not None and a.op == "sub" and const(a.args[1]) == y:  # type: ignore[arg-type]
                 return a.args[0]  # type: ignore[return-value]
-            if op == "sub" and y is not None and a.op == "add" and (z := const(a.args[1])) is not None and z >= y:  # type: ignore[arg-type]
-                return _one(Term("add", a.args[0], I(z - y)))
             if op in ("min", "max") and a is b:
                 return a
             if op == "sub" and a is b and a.op in ("axis", "size"):

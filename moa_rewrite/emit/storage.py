@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ..rules.polynomial import polynomial
 from ..terms import I, Kernel, Stage, Term, axis, free_axes, substitute, subterms
 from .fold import bounded, const, fold
 
@@ -77,9 +78,15 @@ def whole_extent(count: Term, part: Term, x: str, t: int) -> Term | None:
     top, others = bounded(part)
     rest = [o for o in others if o.op == "sub" and fold(o.kids()[1]) == fold(Term("mul", axis(x), I(t)))]
     for o in rest:
-        if top == t and len(others) == 1 and fold(count) == fold(ceil_div(o.kids()[0], t)):
-            return o.kids()[0]
+        whole = o.kids()[0]
+        if top == t and len(others) == 1 and _same_quotient(fold(count), fold(ceil_div(whole, t))):
+            return whole
     return None
+
+
+def _same_quotient(a: Term, b: Term) -> bool:
+    """Whether two quotients by one constant are of numbers with the same polynomial: x + 4 - 1 is x + 3."""
+    return a is b or (a.op == b.op == "idiv" and a.kids()[1] is b.kids()[1] and polynomial(a.kids()[0]) == polynomial(b.kids()[0]))
 
 
 def _loops(t: Term) -> Iterator[Term]:
