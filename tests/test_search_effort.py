@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import numpy as np
 import pytest
 from test_search import Machine
 
 from moa_rewrite import lang, rules
 from moa_rewrite.rules import psi_normalise
-from moa_rewrite.search import candidate, extract
-from moa_rewrite.search.algebra import extent_points
+from moa_rewrite.search import algebra, candidate, extract
+from moa_rewrite.search.algebra import SHARE, Saturation, Work, extent_points
 from moa_rewrite.search.cost import Cost, Model
 from moa_rewrite.search.extract import Extractor
 from moa_rewrite.search.form import materialise, rename_axes
 from moa_rewrite.search.problem import build
 from moa_rewrite.search.structure import Space, loop_axes, saturate
-from moa_rewrite.search.tiles import assignments, replay
+from moa_rewrite.search.tiles import assignments, refine, replay
+from moa_rewrite.terms import Term, parse_term
 
 MODEL = Model.of(Machine)
 RULES = rules.load()
@@ -87,3 +90,50 @@ def test_rough_search_finds_the_tile_sizes_that_serve_best():
     picked = candidate.scouted(space, MODEL, starts, form)
     assert len(picked) == candidate.FULL
     assert min(best(t) for _, t in picked) <= 1.03 * min(best(t) for _, t in starts)
+
+
+def test_refining_prices_only_the_parts_whose_tiles_change(monkeypatch):
+    space = space_of(2)
+    tiles = assignments(space, MODEL, [])[0][1]
+    plan = min(Extractor(space, cost_of(space)).root(), key=lambda e: e.price)
+    priced = []
+    leaf = Cost.leaf
+    monkeypatch.setattr(Cost, "leaf", lambda self, k: priced.append(k) or leaf(self, k))
+    found, _, now, seconds = refine(plan, space, Cost, MODEL, tiles, 1.0)
+    assert now != tiles
+    assert len(priced) == len(space.problem.leaves)  # which have no tiles
+    cost = Cost(space.problem, MODEL, loop_axes(space, now))
+    fresh = replay(plan.plan, cost)
+    assert fresh is not None
+    fresh = cost.closed(fresh)
+    assert (found.plan, found.price, seconds) == (fresh.plan, fresh.price, cost.seconds(fresh)[0])
+    assert found.traffic.tobytes() == fresh.traffic.tobytes()
+
+
+def test_work_counts_what_masks_leave_idle_by_its_share_unless_it_is_needed_elsewhere():
+    work = Work({"i": 8.0, "j": 4.0})
+    x = parse_term("exp(A[@i, @j])")
+    masked = parse_term("select(@i <= @j, exp(A[@i, @j]), 0.0)")
+    assert work([x]) == pytest.approx(32 * 12.4)
+    assert work([masked]) == pytest.approx(32 * (2 + SHARE * 12.4))
+    assert work([masked], frozenset([x])) == pytest.approx(32 * (2 + SHARE * 0.4))
+    assert work([masked, x]) == work([x, masked]) == pytest.approx(32 * (2 + 12.4))
+    assert work([Term("mul", masked, x)]) == pytest.approx(32 * (3 + SHARE * 12.4))  # a factor that is 0 where the mask says so
+    assert work([Term("add", masked, x)]) == pytest.approx(32 * (3 + 12.4))
+
+
+def test_texts_are_made_only_to_decide_between_forms_of_the_same_work(monkeypatch):
+    source = parse_term("(A[@i] * B[@i]) * C[@i] / (A[@i] * 2.0)")
+    kernel = lang.elaborate(lang.load("kernel f(A: f32[n], B: f32[n], C: f32[n]) -> f32[n] = A × B × C"))
+    saturation, work = Saturation(kernel, source, [RULES["mul-div"], RULES["div-mul"]]), Work({"i": 8.0})
+    found = saturation.forms(20, work)
+    assert found == sorted(found, key=lambda t: (work([t]), repr(t)))
+    assert len(found) > 3
+    texts: list[Term] = []
+    monkeypatch.setattr(algebra, "_text", lambda t: texts.append(t) or repr(t))
+    assert saturation.forms(20, work) == found
+    assert texts
+    texts.clear()
+    calls = count()
+    assert len(saturation.forms(20, lambda terms, free: float(next(calls)))) == len(found)  # no two of the same work
+    assert not texts

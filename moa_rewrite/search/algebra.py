@@ -7,8 +7,10 @@ each class. The recorded instances, replayed through a congruence closure, expla
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Set
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Set
+from functools import lru_cache
+from heapq import nsmallest
 from itertools import product
 from typing import Any
 
@@ -170,29 +172,36 @@ class Saturation:
         return rep
 
     # --- results ------------------------------------------------------------------------------------------------------------------
-    def forms(self, keep: int, points: dict[str, float], free: Set[Term] = frozenset()) -> list[Term]:
-        """The best terms of the source's class by ``work``; ``points`` gives each axis its extent, and what is ``free`` is worked out anyway."""
+    def forms(self, keep: int, work: Work, free: Set[Term] = frozenset()) -> list[Term]:
+        """The best terms of the source's class by ``work``; what is ``free`` is worked out anyway."""
         fz = self.eg.freeze()
         rows: dict[Any, list[tuple[str, Any]]] = {}
-        for op in self.sigs:
+        users: dict[Any, set] = defaultdict(set)
+        for op, sig in self.sigs.items():
             for row in fz.functions["M_" + op].rows:
                 rows.setdefault(row.output, []).append((op, row.inputs))
+                for c, v in zip(sig, row.inputs, strict=True):
+                    if c not in "si":
+                        users[v].add(row.output)
         memo = self.memo = {}
-        ranks: dict[Term, tuple[float, str]] = {}
+        ranks: dict[Term, tuple[float, _Text]] = {}
 
-        def rank(t: Term) -> tuple[float, str]:
+        def rank(t: Term) -> tuple[float, _Text]:
             if t not in ranks:
-                ranks[t] = (work([t], points, free), repr(t))
+                ranks[t] = (work([t], free), _Text(t))
             return ranks[t]
 
         from egglog.bindings import PanicSpan, Var
 
         _, root = self.eg.eval_expr(Var(PanicSpan(), "$source"))
-        changed, rounds = True, 0
+        stale, rounds = set(rows), 0
         # bottom up until nothing changes, which in cyclic classes may take long: then until there are some forms
-        while changed and (rounds < 12 or root not in memo):
-            changed, rounds = False, rounds + 1
+        while stale and (rounds < 12 or root not in memo):
+            rounds += 1
             for cls, nodes in rows.items():
+                if cls not in stale:
+                    continue
+                stale.remove(cls)
                 found = dict.fromkeys(memo.get(cls, []))
                 for op, inputs in nodes:
                     options: list[list[Any]] = []
@@ -201,10 +210,10 @@ class Saturation:
                     for args in product(*options):
                         t = Term("ix") if op == "nil" else Term("ix", args[0], *args[1].args) if op == "cons" else Term(op, *args)
                         found[t] = None
-                best = list(found) if len(found) == 1 else sorted(found, key=rank)[:keep]
+                best = list(found) if len(found) == 1 else nsmallest(keep, found, key=rank)
                 if best != memo.get(cls, []):
                     memo[cls] = best
-                    changed = True
+                    stale |= users[cls]
         return memo[root]
 
     def closure(self) -> Closure:
@@ -235,49 +244,87 @@ class Saturation:
         return cc
 
 
-def work(terms: list[Term], points: dict[str, float], free: Set[Term] = frozenset()) -> float:
-    """Operations to evaluate terms at all points of their free axes, every distinct subterm once at the points of its own free axes. What is needed only where
-    one axis is below another, say, is evaluated at a share of them."""
-    total, weighed = 0.0, set[Term]()
-    always = _unmasked(terms)
-    for u in dict.fromkeys(u for t in terms for u in subterms(t)):
-        if u.op in _NOTHING or u in free:
-            continue
-        share = SHARE if u not in always or (u.op == "reduce" and _masked(u)) else 1.0
-        n = math.prod(points.get(a, 1.0) for a in sorted(free_axes(u))) * share
+@lru_cache(maxsize=1 << 14)
+def _text(t: Term) -> str:
+    return repr(t)
+
+
+class _Text:
+    """The text of a term, which decides between terms of the same work; made only when it is asked for."""
+
+    def __init__(self, t: Term) -> None:
+        self.term = t
+
+    def __lt__(self, other: _Text) -> bool:
+        return _text(self.term) < _text(other.term)
+
+
+class Work:
+    """Operations to evaluate terms at all points of their free axes, every distinct subterm once at the points of its own free axes; ``points`` gives each axis
+    its extent. What is needed only where one axis is below another, say, is evaluated at a share of them."""
+
+    def __init__(self, points: dict[str, float]) -> None:
+        self.points = points
+        self.known: dict[tuple[Term, bool], tuple[float, Term | None, float]] = {}
+
+    def __call__(self, terms: Iterable[Term], free: Set[Term] = frozenset()) -> float:
+        """The operations but for what is ``free``."""
+        total, weighed = 0.0, set[Term]()
+        operations, idle = _joined([_operations(t) for t in terms])
+        for u in operations:
+            if u not in free:
+                n, score, exponentials = self.known.get((u, u in idle)) or self._of(u, u in idle)
+                if score is not None and score not in weighed:  # sums of one score share its exponentials
+                    weighed.add(score)
+                    total += exponentials
+                total += n
+        return total
+
+    def _of(self, u: Term, idle: bool) -> tuple[float, Term | None, float]:
+        """Operations of one subterm, and of a weighted sum its score and the operations that sums of this score share."""
+        share = SHARE if idle or (u.op == "reduce" and _masked(u)) else 1.0
+        n, score, exponentials = self._points(u) * share, None, 0.0
         if u.op == "reduce":
             m, k, _, body = u.args
-            n *= points.get(str(k), 1.0)
+            n *= self.points.get(str(k), 1.0)
             if m == "osm":
-                s, x = body.kids()  # type: ignore[union-attr]
-                if s not in weighed:  # sums of one score share its exponentials
-                    weighed.add(s)
-                    total += math.prod(points.get(a, 1.0) for a in sorted(free_axes(s))) * (_WEIGHT["exp"] + 1.0) * share
+                score, x = body.kids()  # type: ignore[union-attr]
+                exponentials = self._points(score) * (_WEIGHT["exp"] + 1.0) * share
                 n *= 1.0 if x.op == "num" else OSM
-            total += n
         else:
-            total += n * _WEIGHT.get(u.op, 1.0)
-    return total
+            n *= _WEIGHT.get(u.op, 1.0)
+        return self.known.setdefault((u, idle), (n, score, exponentials))
+
+    def _points(self, t: Term) -> float:
+        return math.prod(self.points.get(a, 1.0) for a in sorted(free_axes(t)))
 
 
-def _unmasked(terms: list[Term]) -> set[Term]:
-    """The subterms that are needed whatever masks say: reached without entering what the mask of a reduction, of a choice between something and a constant, or
-    of a factor keeps."""
-    found: set[Term] = set()
-    todo = list(terms)
-    while todo:
-        u = todo.pop()
-        if u in found:
-            continue
-        found.add(u)
-        x = u.kids()
-        if (u.op == "reduce" and _masked(u)) or (u.op == "select" and x[2].op == "num" and _compares(x[0])):
-            todo.append(x[0])
-        elif u.op == "mul":
-            todo += [a for a, b in (x, x[::-1]) if not _compares(zero_unless(b))]
-        else:
-            todo += x
-    return found
+Operations = tuple[tuple[Term, ...], frozenset[Term]]  # subterms that cost something, children first; those of them that masks leave idle at some points
+
+
+@lru_cache(maxsize=1 << 16)  # candidates share most of their subterms
+def _operations(t: Term) -> Operations:
+    always = _always(t)
+    found, idle = _joined([(part, idle if a in always else frozenset(part)) for a in t.kids() for part, idle in [_operations(a)]])
+    return (found, idle) if t.op in _NOTHING else ((*found, t), idle)
+
+
+def _joined(parts: list[Operations]) -> Operations:
+    if len(parts) == 1:
+        return parts[0]
+    idle = frozenset[Term]().union(*[i for _, i in parts])
+    if idle:  # somewhere, but not where another part needs it
+        idle -= {u for found, i in parts for u in found if u not in i}
+    return tuple(dict.fromkeys(u for found, _ in parts for u in found)), idle
+
+
+def _always(u: Term) -> list[Term]:
+    """The arguments that are needed whatever masks say: not what the mask of a reduction, of a choice between something and a constant, or of a factor
+    keeps."""
+    x = u.kids()
+    if (u.op == "reduce" and _masked(u)) or (u.op == "select" and x[2].op == "num" and _compares(x[0])):
+        return x[:1]
+    return [a for a, b in (x, x[::-1]) if not _compares(zero_unless(b))] if u.op == "mul" else x
 
 
 def _masked(reduction: Term) -> bool:
@@ -311,9 +358,9 @@ class _Output:
         self.closure = self.saturation.closure()
         self.chains: dict[Term, list[Step] | None] = {source: []}
 
-    def forms(self, keep: int, points: dict[str, float], free: Set[Term]) -> list[Term]:
+    def forms(self, keep: int, work: Work, free: Set[Term]) -> list[Term]:
         """The best that can be derived, and the source."""
-        best = _diverse(self.saturation.forms(2 * keep, points, free), keep)
+        best = _diverse(self.saturation.forms(2 * keep, work, free), keep)
         return [f for f in dict.fromkeys([*best, self.source]) if self.chain(f) is not None]
 
     def chain(self, form: Term) -> list[Step] | None:
@@ -334,18 +381,18 @@ def alternatives(kernel: Kernel, rules: RuleSet, names: list[str], sizes: dict[s
     """The DNF itself and its best other forms, with the steps from the DNF to each. One e-graph per output expression; of several outputs each is chosen in
     view of those chosen before, and again in view of all others."""
     laws = [rules[n] for n in names if n in rules]
-    points = extent_points(kernel, sizes)
+    work = Work(extent_points(kernel, sizes))
     outputs = [_Output(kernel, rules, laws, (*path, 3), leaf.args[3]) for _, _, path, leaf in nests(kernel.body)]  # type: ignore[arg-type]
     source = tuple(o.source for o in outputs)
     variants = [source]
     for decided in (False, True)[: len(outputs)]:
         for n, o in enumerate(outputs):
             others = variants[0][:n] + variants[0][n + 1 :] * decided
-            forms = o.forms(keep, points, frozenset(u for t in others for u in subterms(t)))
+            forms = o.forms(keep, work, frozenset(u for t in others for u in subterms(t)))
             found = list(dict.fromkeys((*v[:n], f, *v[n + 1 :]) for v in variants for f in forms))
-            found.sort(key=lambda v: work(list(v), points))
+            found.sort(key=work)
             variants = list(dict.fromkeys([*found[:keep], source]))  # what was written is always among them, for comparison
-    variants = list(dict.fromkeys([_agreed(variants[0], outputs, points), *variants]))[: keep + 1]
+    variants = list(dict.fromkeys([_agreed(variants[0], outputs, work), *variants]))[: keep + 1]
     out = []
     for v in variants:
         k, steps = kernel, [s for o, form in zip(outputs, v, strict=True) for s in o.chain(form) or ()]
@@ -355,14 +402,14 @@ def alternatives(kernel: Kernel, rules: RuleSet, names: list[str], sizes: dict[s
     return out, [o.saturation.report for o in outputs]
 
 
-def _agreed(forms: tuple[Term, ...], outputs: list[_Output], points: dict[str, float]) -> tuple[Term, ...]:
+def _agreed(forms: tuple[Term, ...], outputs: list[_Output], work: Work) -> tuple[Term, ...]:
     """The forms with each reduction that several of them have replaced in all at once, where that is less work."""
     found = [dict.fromkeys(u for u in subterms(t) if u.op in ("reduce", "snd")) for t in forms]
     for shared in [u for u, n in Counter(u for us in found for u in us).items() if n > 1]:
         memo = next(o.saturation.memo for o, us in zip(outputs, found, strict=True) if shared in us)
         for other in next((terms for terms in memo.values() if shared in terms), []):
             trial = tuple(replace(t, shared, other) for t in forms)
-            if work(list(trial), points) < work(list(forms), points) and all(o.chain(t) is not None for o, t in zip(outputs, trial, strict=True)):
+            if work(trial) < work(forms) and all(o.chain(t) is not None for o, t in zip(outputs, trial, strict=True)):
                 forms, shared = trial, other
     return forms
 
@@ -378,4 +425,4 @@ def extent_points(kernel: Kernel, sizes: dict[str, int]) -> dict[str, float]:
     return out
 
 
-__all__ = ["Saturation", "alternatives", "extent_points", "work"]
+__all__ = ["Saturation", "Work", "alternatives", "extent_points"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 from .cost import Cost, Entry
@@ -50,25 +52,56 @@ def _lanes(space: Space, model: Any) -> int:
     return max(1, model.simd_bytes // max(space.problem.width[a] for a in space.problem.arrays))
 
 
-def replay(plan: tuple, cost: Cost) -> Entry | None:
-    """The entry of a fixed plan under the tile sizes of ``cost``; None where a placement does not fit them any more."""
+def replay(plan: tuple, cost: Cost, part: Callable[[tuple], Entry | None] | None = None) -> Entry | None:
+    """The entry of a fixed plan under the tile sizes of ``cost``; None where a placement does not fit them any more. ``part`` replays a part of it."""
     if plan[0] == "leaf":
         return cost.leaf(plan[1])
+    parts = [part(p) if part else replay(p, cost) for p in _parts(plan)]
+    if None in parts:
+        return None
     if plan[0] == "for":
-        e = replay(plan[3], cost)
-        if e is None:
-            return None
-        return next((x for x in cost.loop(plan[1], e) if x.plan[2] == plan[2]), None)
-    a, b = replay(plan[1], cost), replay(plan[2], cost)
-    return cost.seq(a, b) if a is not None and b is not None else None
+        return next((x for x in cost.loop(plan[1], parts[0]) if x.plan[2] == plan[2]), None)  # type: ignore[arg-type]
+    return cost.seq(parts[0], parts[1])  # type: ignore[arg-type]
+
+
+def _parts(plan: tuple) -> tuple[tuple, ...]:
+    return {"leaf": (), "for": plan[3:], "seq": plan[1:3]}[plan[0]]
+
+
+class _Replays:
+    """Replays of one plan under changing tile sizes: a part is priced again only where a tile of one of its loops has another size."""
+
+    def __init__(self, plan: tuple, space: Space, cost: Cost) -> None:
+        self.plan, self.space, self.cost = plan, space, cost
+        self.known: dict[tuple, Entry | None] = {}
+        self.tiles: dict[int, tuple[str, ...]] = {}  # those that the loops of a part depend on
+        self._note(plan)
+
+    def _note(self, plan: tuple) -> set[str]:
+        names = {plan[1]} if plan[0] == "for" else set()
+        names = names.union(*map(self._note, _parts(plan)))
+        self.tiles[id(plan)] = tuple(v.tile for v in self.space.lifts if any(n.startswith(f"{v.axis}.") for n in names))
+        return names
+
+    def under(self, tiles: Tiles) -> tuple[Entry | None, Cost]:
+        cost = copy(self.cost)  # what entries touch keeps its numbers
+        cost.axes, cost.reached = loop_axes(self.space, tiles), {}
+
+        def entry(plan: tuple) -> Entry | None:
+            key = (id(plan), *[tiles[t] for t in self.tiles[id(plan)]])
+            if key not in self.known:
+                self.known[key] = replay(plan, cost, entry)
+            return self.known[key]
+
+        return entry(self.plan), cost
 
 
 def refine(entry: Entry, space: Space, kind: type[Cost], model: Any, tiles: dict[str, int], outer: float) -> tuple[Entry, Cost, dict[str, int], float]:
     """Coordinate descent over tile sizes, largest tiles first, until nothing improves."""
+    replays = _Replays(entry.plan, space, kind(space.problem, model, loop_axes(space, tiles)))
 
     def judge(t: dict[str, int]) -> tuple[float, Entry, Cost] | None:
-        cost = kind(space.problem, model, loop_axes(space, t))
-        e = replay(entry.plan, cost)
+        e, cost = replays.under(t)
         if e is None:
             return None
         e = cost.closed(e)
