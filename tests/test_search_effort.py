@@ -94,7 +94,7 @@ def test_rough_search_finds_the_tile_sizes_that_serve_best():
 
 def test_refining_prices_only_the_parts_whose_tiles_change(monkeypatch):
     space = space_of(2)
-    tiles = assignments(space, MODEL, [])[0][1]
+    tiles = assignments(space, MODEL, [])[1][1]
     plan = min(Extractor(space, cost_of(space)).root(), key=lambda e: e.price)
     priced = []
     leaf = Cost.leaf

@@ -452,9 +452,11 @@ class Cost:
         key = (axis, held, e.bytes)
         if key not in self.reached:
             self.reached[key] = self._reach(axis, ax, e, held)
-        g, run, over, first, often, number, owner, masked = self.reached[key]
+        g, run, over, first, often, parted, rows, number, owner, masked = self.reached[key]
         t = first + often * e.traffic
-        if held is not None:
+        if held is None:
+            t[-2] += parted * np.maximum(n * e.traffic[-2] - rows, 0.0)
+        else:
             t[:, held] = e.traffic[:, held]
         par = n * (e.par if e.plan[0] == "for" else 1.0) if owner and place == "seq" else (1.0 if place != "seq" else e.par)
         forks = 1.0 if owner else n * e.forks
@@ -469,7 +471,8 @@ class Cost:
 
     def _reach(self, axis: str, ax: LoopAxis, e: Entry, held: int | None) -> tuple:
         """What a loop around an entry touches: bytes, runs, the share that levels do not keep; and per level and array what comes in once, and how often what
-        an iteration fetches comes in; then the number of what it touches, whether its iterations own what they write, and whether a mask leaves some idle."""
+        an iteration fetches comes in; the share of rows entered part by part, and the rows; then the number of what it touches, whether its iterations own
+        what they write, and whether a mask leaves some idle."""
         moved = self.moves[ax.root] & (e.cold > 0)
         g = np.where(moved, e.foot * ax.trips, e.foot)
         run = np.where(moved & self.units[ax.root], e.run * ax.trips, e.run)
@@ -478,14 +481,13 @@ class Cost:
             inner, outer = e.over[:, None], over[:, None]
         else:
             inner, outer = (self._spread(np.where(self.only[held], 0.0, f), r)[1][:, None] for f, r in ((e.foot, e.run), (g, run)))
-        if held is None:  # rows that were entered part by part, whole lines at a time and other rows between
-            lines[-2] = np.where(moved & (e.run >= LINE) & (e.run < e.foot), np.maximum(lines[-2], e.traffic[-2] * ax.trips), lines[-2])
         # kept by the level: once; else, where an iteration's share is kept, each part once, and where it is not, in every iteration
-        first = lines * e.cold * (1.0 - outer + outer * (1.0 - inner) * moved)
+        share = e.cold * (1.0 - outer + outer * (1.0 - inner) * moved)
+        parted = share[-2] * (moved & (e.run >= LINE) & (e.run < e.foot))  # rows entered part by part, whole lines at a time and other rows between
         often = outer * ((1.0 - inner) * ~moved + inner * ax.trips)
         own = self.owners[ax.root]
         owner = all(x.target in own or not e.cold[self.index[x.target]] for k, x in enumerate(self.p.leaves) if e.mask >> k & 1)
-        return g, run, over, first, often, self._number(e.mask, g, run, e.cold), owner, self._masked(axis, ax.root, e)
+        return g, run, over, lines * share, often, parted, lines[-2], self._number(e.mask, g, run, e.cold), owner, self._masked(axis, ax.root, e)
 
     def _spread(self, foot: np.ndarray, run: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bytes of the cache lines that hold so many bytes in contiguous runs, per level and array, the runs that are apart, the pages; and the share of all
