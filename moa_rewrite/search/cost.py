@@ -73,12 +73,13 @@ class Model:
 @dataclass(frozen=True)
 class LoopAxis:
     """A loop: its root axis, mean trip count, the constant trip count of its full tiles (None if it runs to a size), and the
-    share of the axis in partial tiles."""
+    share of the axis in partial tiles. ``even``: how many iterations as large as the largest it amounts to, where that differs."""
 
     root: str
     trips: float
     const: int | None = None
     partial: float = 0.0
+    even: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ class Cost:
         # rows of an array start at places of a way that lie ``apart`` bytes; ``room``: how many rows the places hold
         self.apart = np.array([[float(math.gcd(int(w), int(s))) for s in pitch[self.pitched]] for w, _ in model.ways])
         self.room = np.array([w * n for w, n in model.ways])[:, None] / self.apart if model.ways else self.apart
-        self.users = {self.index[s]: problem.users[s] for s in problem.stages}
+        self.users = {self.index[s]: problem.users[s] for s in sorted(problem.stages)}
         self.groups: list[tuple[Any, int]] = []  # osm groups and their leaves
         for g in dict.fromkeys(x.group for x in problem.leaves if x.monoid == "osm"):
             self.groups.append((g, sum(1 << k for k, x in enumerate(problem.leaves) if x.group is g)))
@@ -452,13 +453,11 @@ class Cost:
         key = (axis, held, e.bytes)
         if key not in self.reached:
             self.reached[key] = self._reach(axis, ax, e, held)
-        g, run, over, first, often, parted, rows, number, owner, masked = self.reached[key]
+        g, run, over, first, often, number, owner, masked = self.reached[key]
         t = first + often * e.traffic
-        if held is None:
-            t[-2] += parted * np.maximum(n * e.traffic[-2] - rows, 0.0)
-        else:
+        if held is not None:
             t[:, held] = e.traffic[:, held]
-        par = n * (e.par if e.plan[0] == "for" else 1.0) if owner and place == "seq" else (1.0 if place != "seq" else e.par)
+        par = (ax.even or n) * (e.par if e.plan[0] == "for" else 1.0) if owner and place == "seq" else (1.0 if place != "seq" else e.par)
         forks = 1.0 if owner else n * e.forks
         thin = place == "seq" and not e.thin and ".i" not in axis and masked
         bounded = ".i" in axis or self.p.extent_terms[ax.root].op == "int"  # part of a tile, or a size compiled in
@@ -471,7 +470,7 @@ class Cost:
 
     def _reach(self, axis: str, ax: LoopAxis, e: Entry, held: int | None) -> tuple:
         """What a loop around an entry touches: bytes, runs, the share that levels do not keep; and per level and array what comes in once, and how often what
-        an iteration fetches comes in; the share of rows entered part by part, and the rows; then the number of what it touches, whether its iterations own
+        an iteration fetches comes in; then the number of what it touches, whether its iterations own
         what they write, and whether a mask leaves some idle."""
         moved = self.moves[ax.root] & (e.cold > 0)
         g = np.where(moved, e.foot * ax.trips, e.foot)
@@ -483,11 +482,13 @@ class Cost:
             inner, outer = (self._spread(np.where(self.only[held], 0.0, f), r)[1][:, None] for f, r in ((e.foot, e.run), (g, run)))
         # kept by the level: once; else, where an iteration's share is kept, each part once, and where it is not, in every iteration
         share = e.cold * (1.0 - outer + outer * (1.0 - inner) * moved)
-        parted = share[-2] * (moved & (e.run >= LINE) & (e.run < e.foot))  # rows entered part by part, whole lines at a time and other rows between
+        if held is None:  # rows entered part by part, whole lines at a time and other rows between
+            parted = moved & self.units[ax.root] & (e.run >= LINE) & (e.run < e.foot) & (self.pitch > 0)
+            lines[-2] = np.where(parted, np.maximum(lines[-2], e.foot / e.run * ax.trips), lines[-2])
         often = outer * ((1.0 - inner) * ~moved + inner * ax.trips)
         own = self.owners[ax.root]
         owner = all(x.target in own or not e.cold[self.index[x.target]] for k, x in enumerate(self.p.leaves) if e.mask >> k & 1)
-        return g, run, over, lines * share, often, parted, lines[-2], self._number(e.mask, g, run, e.cold), owner, self._masked(axis, ax.root, e)
+        return g, run, over, lines * share, often, self._number(e.mask, g, run, e.cold), owner, self._masked(axis, ax.root, e)
 
     def _spread(self, foot: np.ndarray, run: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bytes of the cache lines that hold so many bytes in contiguous runs, per level and array, the runs that are apart, the pages; and the share of all

@@ -137,26 +137,23 @@ class _Search:
         self.done(form.label)
 
     def pack(self) -> None:
-        """Copies of inputs in another layout, one at a time, kept while they pay."""
+        """Copies of inputs in another layout, one at a time: in small programs also pairs of which neither pays alone."""
         best = min(self.pool, key=lambda c: c.rank)
         problem = best.space.problem
         copies = packs(problem.kernel)
-        if len(problem.leaves) <= MANY:
-            rounds = [copies, copies]
-        else:  # only for nests that are no good in lanes as they are, if there are any
-            rounds = [[p for p in copies if p.target == x.target] for x in problem.leaves if not problem.lanes(x)] or [copies]
+        small = len(problem.leaves) <= MANY
+        # in large programs only for nests that are no good in lanes as they are, if there are any
+        needed = [] if small else [[p for p in copies if p.target == x.target] for x in problem.leaves if not problem.lanes(x)]
         # where there is little to search, a copy may want tiles that nothing else did
         most = 0 if len(problem.leaves) <= 3 else 3
-        for some in rounds:
+        for some in [copies, copies] if small else needed or [copies]:
+            before = len(self.pool)
             for p in some:
                 if p not in best.form.packed:
                     single = sum(q.read.args[0] == p.read.args[0] for q in copies) == 1
                     label = f"{best.form.label}; {p.read.args[0]} packed" + ("" if single else f" for {p.target}")
                     self.explore(replace(best.form, packed=(*best.form.packed, p), label=label), most)
-            better = min(self.pool, key=lambda c: c.rank)
-            if better is best and rounds[-1] is copies:
-                return
-            best = better
+            best = min((self.pool[before:] if small else []) or self.pool, key=lambda c: c.rank)
 
     def distinct(self) -> list[Candidate]:
         """Several plans of the best form, since refining may reorder them, and the best plan of every other."""

@@ -118,8 +118,11 @@ def _owners(t: Term, cost: Cost, path: Path, level: str, seconds: float) -> list
         trips *= cost.axes[name].trips
         names.add(name)
         path, t = (*path, 3), t.args[3]  # type: ignore[assignment]
-    if out and level == "core" and t.op in ("new", "seq") and trips < FEW * cost.m.cores * math.ceil(trips / cost.m.cores):
-        inner = _owners(t, cost, path, level, seconds / trips)
+    if level == "core" and trips < FEW * cost.m.cores * math.ceil(trips / cost.m.cores):
+        while t.op == "for" and t.args[2] == "seq" and not owned(t, cost):  # a sum: its iterations follow each other, those inside need not
+            trips *= cost.axes[str(t.args[0])].trips
+            path, t = (*path, 3), t.args[3]  # type: ignore[assignment]
+        inner = _owners(t, cost, path, level, seconds / trips) if t.op in ("for", "new", "seq") else []
         if inner and seconds / trips > WORTH * len(inner) * cost.m.fork_cycles / cost.m.clock:
             return inner
     return out

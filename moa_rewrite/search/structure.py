@@ -156,7 +156,7 @@ def loop_axes(space: Space, tiles: dict[str, int]) -> dict[str, LoopAxis]:
         runs, total = sum(inner.values()), sum(k * n for k, n in inner.items())
         outer = sum(n for _, n in pieces[v.axis])
         pieces[f"{v.axis}.i"] = sorted(inner.items(), reverse=True)
-        out[f"{v.axis}.o"] = LoopAxis(parent.root, runs / outer)
+        out[f"{v.axis}.o"] = LoopAxis(parent.root, runs / outer, even=total / max(inner, default=1) / outer)
         full = t if t in inner else None
         out[f"{v.axis}.i"] = LoopAxis(parent.root, total / runs, full, 1.0 - t * inner.get(t, 0) / total)
     return out
