@@ -13,7 +13,7 @@ import pytest
 from moa_rewrite import lang, rules
 from moa_rewrite.search.optimize import Options, Result, optimize
 from moa_rewrite.semantics.statements import run
-from moa_rewrite.terms import evaluate, loops, subterms
+from moa_rewrite.terms import evaluate, free_axes, loops, subterms
 
 
 @dataclass
@@ -127,3 +127,12 @@ def test_one_head_uses_all_cores() -> None:
         found.append([str(f.args[0]) for f in loops(result.kernel.body) if f.args[2] == "core"])
     many, one = found
     assert len(many) == 1 and set(one) - set(many), found
+
+
+def test_a_loop_inside_a_sum_uses_all_cores() -> None:
+    """One tile of columns, and blocks of the sum outside: what runs on the cores lies inside both."""
+    result, _ = search("matmul", n=512, m=512, k=512)
+    body = result.kernel.body
+    outer = [f for f in loops(body) if f.args[2] == "core"]
+    extents = {str(f.args[0]): evaluate(f.args[1], {"n": 512, "m": 512, "k": 512}, {}) for f in outer if not free_axes(f.args[1])}
+    assert outer and max(extents.values(), default=2) >= 2, extents
