@@ -49,7 +49,7 @@ class Worker:
         hidden = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
         env = {k: v for k, v in os.environ.items() if k not in hidden}
         env |= {f"{n}_NUM_THREADS": str(threads) for n in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
-        env |= {"TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_PLACES": "threads", "OMP_PROC_BIND": "true"}  # or two threads may start on one core
+        env |= {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
         if peer == "jax" and threads == 1:
             env["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
         cores = sorted(os.sched_getaffinity(0))[:threads]
