@@ -181,3 +181,15 @@ def test_a_read_in_an_extent_needs_the_cell() -> None:
     k = staged(USED["chosen"])
     k = k.with_body(put(k.body, (1, 1), parse_term('guard(0.0 < S[0, 0], ' + ROWS.format(USED["chosen"]) + ")")))
     assert needed_if(k, "S") is None
+
+
+@pytest.mark.parametrize(("monoid", "known"), [("once", True), ("add", True), ("max", False), ("mul", False)])
+def test_only_cells_that_are_sums_are_zero_where_nothing_is_added(monoid: str, known: bool) -> None:
+    """An empty maximum is -inf, an empty product 1."""
+    fill = f'for("i", n, "seq", for("j", n, "seq", for("l", m, "seq", emit("{monoid}", "S", <@i, @j>, select(@j <= @i, A[@i, @l], 0.0)))))'
+    assert (zero_unless(parse_term("S[@i, @j] * 2.0"), staged("0.0", fill, monoid)) is not None) is known
+
+
+def test_a_stage_that_is_filled_from_itself_says_nothing() -> None:
+    fill = 'for("i", n, "seq", for("j", n, "seq", emit("add", "S", <@i, @j>, S[@i, @j] * A[@i, 0])))'
+    assert zero_unless(parse_term("S[@i, @j]"), staged("0.0", fill)) is None

@@ -135,4 +135,4 @@ def test_a_loop_inside_a_sum_uses_all_cores() -> None:
     body = result.kernel.body
     outer = [f for f in loops(body) if f.args[2] == "core"]
     extents = {str(f.args[0]): evaluate(f.args[1], {"n": 512, "m": 512, "k": 512}, {}) for f in outer if not free_axes(f.args[1])}
-    assert outer and max(extents.values(), default=2) >= 2, extents
+    assert outer and max(extents.values(), default=0) >= 2, extents

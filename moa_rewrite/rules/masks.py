@@ -36,17 +36,18 @@ def idle(kernel: Kernel, emission: Term) -> Term | None:
     return q
 
 
-def zero_unless(t: Term, kernel: Kernel | None = None) -> Term | None:
-    """A condition without which a value is 0, by its form; with a kernel, by that of what fills the stages it reads as well."""
+def zero_unless(t: Term, kernel: Kernel | None = None, inside: frozenset[str] = frozenset()) -> Term | None:
+    """A condition without which a value is 0, by its form; with a kernel, by that of what fills the stages it reads as well, except those ``inside`` whose
+    own fill it stands. Cells that are sums are 0 where nothing is added; an empty maximum or product is not."""
     x = t.kids()
     if t.op == "select" and x[2].op in ("int", "num") and float(str(x[2].args[0])) == 0.0:
         return x[0]
     if t.op == "mul":
-        return zero_unless(x[0], kernel) or zero_unless(x[1], kernel)
+        return zero_unless(x[0], kernel, inside) or zero_unless(x[1], kernel, inside)
     if t.op in ("div", "neg"):
-        return zero_unless(x[0], kernel)
-    if t.op == "get" and kernel is not None and (fill := _fill(kernel, str(t.args[0]))) is not None:
-        q = zero_unless(fill.args[3], kernel)  # type: ignore[arg-type]
+        return zero_unless(x[0], kernel, inside)
+    if t.op == "get" and kernel is not None and t.args[0] not in inside and (fill := _fill(kernel, str(t.args[0]))) is not None:
+        q = zero_unless(fill.args[3], kernel, inside | {str(t.args[0])}) if fill.args[0] in ("once", "add") else None  # type: ignore[arg-type]
         return None if q is None else _moved(q, fill.args[2], t.args[1])  # type: ignore[arg-type]
     return None
 
