@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace as with_fields
 
-from ..terms import I, Kernel, Stage, Term, get, identity, ix, seq, subterms
+from ..terms import I, Kernel, Stage, Term, emissions, get, identity, ix, seq, subterms
 from .carry import carry, scan
 from .fold import fold
 from .types import dtype
@@ -17,15 +17,6 @@ def items(t: Term) -> list[Term]:
     if t.op == "seq":
         return [*items(t.args[0]), *items(t.args[1])]  # type: ignore[arg-type]
     return [] if t.op == "skip" else [t]
-
-
-def emissions(t: Term) -> Iterator[Term]:
-    """Every emission of a statement, in order of text."""
-    if t.op == "emit":
-        yield t
-    elif t.op in ("for", "seq", "new", "guard"):
-        for a in t.kids():
-            yield from emissions(a)
 
 
 def nest(loops: Sequence[Term], body: Term) -> Term:
@@ -165,3 +156,6 @@ def prepare(kernel: Kernel, fixed: Mapping[str, int]) -> tuple[Kernel, list[str]
     """The kernel, and one note, `rule: text`, per scan carried and loop cut."""
     p = Prepare(fix_sizes(kernel, fixed))
     return p.run(), p.notes
+
+
+__all__ = ["Prepare", "emissions", "fix_sizes", "items", "nest", "neutral", "prepare", "types_of"]

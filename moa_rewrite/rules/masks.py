@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ..terms import I, Kernel, Term, free_axes, subterms
+from ..terms import emissions as all_emissions
 from .polynomial import Poly, is_index, polynomial, term
 
 _NOTHING = {"add": ("0", "0.0"), "mul": ("1", "1.0"), "max": ("-inf",), "min": ("inf",), "or": ("0",), "and": ("1",)}
@@ -58,7 +59,7 @@ def needed_if(kernel: Kernel, name: str) -> Term | None:
     if fill is None or any(_reads(a, name) for a in _outside_values(kernel.body)):
         return None
     uses: list[frozenset[Term]] = []
-    for e in _all_emissions(kernel.body):
+    for e in all_emissions(kernel.body):
         q = mask(str(e.args[0]), e.args[3])  # type: ignore[arg-type]
         for read, conditions in _uses(e.args[3], name, frozenset() if q is None else frozenset([q]), kernel):  # type: ignore[arg-type]
             moved = [_moved(q, read.args[1], fill.args[2]) for q in conditions if not any(u.op == "get" for u in subterms(q))]  # type: ignore[arg-type]
@@ -69,7 +70,7 @@ def needed_if(kernel: Kernel, name: str) -> Term | None:
 
 def _fill(kernel: Kernel, name: str) -> Term | None:
     """The emission to a stage, if there is one and it has a cell of its own for every index."""
-    found = [e for e in _all_emissions(kernel.body) if e.args[1] == name]
+    found = [e for e in all_emissions(kernel.body) if e.args[1] == name]
     if len(found) != 1 or all(s.name != name for s in kernel.stages):
         return None
     index = found[0].args[2].kids()  # type: ignore[union-attr]
@@ -103,14 +104,6 @@ def _uses(t: Term, name: str, under: frozenset[Term], kernel: Kernel) -> Iterato
         parts = [(a, under) for a in x]
     for a, conditions in parts:
         yield from _uses(a, name, conditions, kernel)
-
-
-def _all_emissions(t: Term) -> Iterator[Term]:
-    if t.op == "emit":
-        yield t
-    elif t.op in ("for", "seq", "new", "guard"):
-        for a in t.kids():
-            yield from _all_emissions(a)
 
 
 def _outside_values(t: Term) -> Iterator[Term]:

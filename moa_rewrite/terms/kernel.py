@@ -103,3 +103,12 @@ def loops(t: Term) -> Iterator[Term]:
     for a in t.kids():
         if a.op in ("for", "seq", "new", "guard"):
             yield from loops(a)
+
+
+def emissions(t: Term) -> Iterator[Term]:
+    """Every emission of a statement, in order of text."""
+    if t.op == "emit":
+        yield t
+    elif t.op in ("for", "seq", "new", "guard"):
+        for a in t.kids():
+            yield from emissions(a)
