@@ -8,6 +8,7 @@ from .syntax import parse_term, show
 from .term import Path, Term, at, positions, put, replace, subterms
 
 __all__ = [
-    "Array", "I", "Kernel", "Path", "Stage", "Term", "Touch", "alpha_normal", "at", "axis", "emissions", "evaluate", "free_axes", "get", "identity", "ix", "loops",
+    "Array", "I", "Kernel", "Path", "Stage", "Term", "Touch", "alpha_normal", "at", "axis", "emissions", "evaluate", "free_axes", "get", "identity",
+    "ix", "loops",
     "num", "parse_term", "positions", "put", "reads", "replace", "seq", "show", "size", "substitute", "subterms", "writes",
 ]  # fmt: skip
