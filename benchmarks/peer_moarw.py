@@ -56,13 +56,13 @@ def make(case: Case, arrays: dict[str, np.ndarray], peer: str, threads: int, fol
     about["workspace"] = ours.workspace(sizes, threads)
     calls = []
     last = outputs
-    if case.steps == 1:
+    if case.steps == case.each:
         calls.append((ready, outputs))
     else:  # from the input to one of two buffers, then back and forth between them
         first, second = kernel.inputs[0].name, kernel.outputs[0].name
         pair = [outputs[second], aligned(outputs[second].shape, outputs[second].dtype)]
         source = ready[first]
-        for step in range(case.steps):
+        for step in range(case.steps // case.each):
             calls.append(({**ready, first: source}, {second: pair[step % 2]}))
             source = pair[step % 2]
         last = {second: source}

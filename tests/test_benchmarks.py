@@ -32,7 +32,7 @@ def small() -> list[Any]:
     return [
         c.attention(2, 5, 3, False), c.attention(2, 5, 3, True), *gradients, c.decode(2, 5, 3), c.rmsnorm(3, 5), c.softmax(3, 5), c.gated_mlp(3, 5, 7),
         c.matmul(3, 5, 7), c.matmul(5, 5, 5, "nt"), c.matmul(5, 5, 5, "tn"), c.matmul(3, 5, 7, dtype="float64"), c.batched_matmul(3, 4), c.stencil5(5, 7, 1),
-        c.stencil5_drop(5, 7), c.stencil9(5, 7), c.vector("sum", 9), c.vector("dot", 9), c.vector("prefix_sum", 9), c.outer(3, 5),
+        c.stencil5(5, 7, 2), c.stencil5_drop(5, 7), c.stencil9(5, 7), c.vector("sum", 9), c.vector("dot", 9), c.vector("prefix_sum", 9), c.outer(3, 5),
         c.pairwise_distances(3, 5, 2), c.kernel_density(3, 5), c.cross_entropy(3, 5), c.jacobi3d(3, 4, 5), c.conv1d_stride2(2, 3, 5, 3), c.mahalanobis(5, 3),
     ]  # fmt: skip
 
@@ -82,6 +82,15 @@ def test_peers_compute_the_same(peer: str, tmp_path: Path) -> None:
         same(outputs(), want, case, 1e-5)
         done += 1
     assert done >= 20
+
+
+def test_ours_makes_as_many_steps_as_the_case_says(tmp_path: Path) -> None:
+    case = importlib.import_module("cases").stencil5(5, 7, 6)  # three calls of a program that makes two steps
+    inputs, want = answers(case)
+    call, outputs = importlib.import_module("peer_moarw").make(case, inputs, "moarw", 1, tmp_path)
+    call()
+    call()
+    same(outputs(), want, case, 1e-5)
 
 
 # --- results that were kept --------------------------------------------------------------------------------------------------------------------

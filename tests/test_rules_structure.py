@@ -264,6 +264,43 @@ def test_ring() -> None:
         apply_step(f, R, Step("ring", (3, 3), {"new": I(0)}))
 
 
+PARTED = 'reduce("max", "k", n, a[@k] - b[0])'
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 4, 5, 7])
+@pytest.mark.parametrize("m", ["add", "max", "min", "mul"])
+def test_parts(m: str, parts: int) -> None:
+    """Also where the last parts are empty: 5 elements in 4 parts are 2, 2, 1 and 0."""
+    k = kernel(f'for("i", n, "seq", emit("once", "X", <@i>, 2.0 * reduce("{m}", "k", m, b[@k] * A[@i, @k])))')
+    out = apply_step(k, R, Step("parts", (3, 3, 1), {"a": "p", "b": "q", "D": parts}))
+    assert outcome(out) == outcome(k) != "undefined"
+    q = f"(m + {parts - 1}) // {parts}"
+    inside = f'reduce("{m}", "q", min({q}, m - @p * ({q})), b[@p * ({q}) + @q] * A[@i, @p * ({q}) + @q])'
+    assert at(out.body, (3, 3, 1)) is t(f'reduce("{m}", "p", {parts}, {inside})')
+
+
+def test_parts_refuses() -> None:
+    bad = {
+        "not a reduction": ({}, 'emit("once", "x", <>, a[0] + reduce("add", "k", n, a[@k]))'),
+        "not a reduction's under the monoid of a scalar": ({}, 'emit("once", "x", <>, reduce("osm", "k", n, pair(a[@k], 1.0)))'),
+        "the name k is taken": ({"a": "k"}, f'emit("once", "x", <>, {PARTED})'),
+        "the name A is taken": ({"b": "A"}, f'emit("once", "x", <>, {PARTED})'),
+        "the name p is taken": ({"b": "p"}, f'emit("once", "x", <>, {PARTED})'),
+        "not cut into 0 parts": ({"D": 0}, f'emit("once", "x", <>, {PARTED})'),
+        "k is bound again": ({}, 'emit("once", "x", <>, reduce("add", "k", n, a[@k] + reduce("add", "k", n, a[@k])))'),
+    }
+    for reason, (params, body) in bad.items():
+        with pytest.raises(RuleError, match=reason):
+            apply_step(kernel(body), R, Step("parts", (3,), {"a": "p", "b": "q", "D": 2, **params}))
+    triangle = kernel('for("i", n, "seq", emit("once", "X", <@i>, reduce("add", "k", @i + 1, a[@k])))')
+    with pytest.raises(RuleError, match="must be known at entry"):
+        apply_step(triangle, R, Step("parts", (3, 3), {"a": "p", "b": "q", "D": 2}))
+    inner = 'reduce("add", "k", n, reduce("add", "j", @k + 1, a[@j]))'
+    two = kernel(f'seq(emit("once", "x", <>, {inner}), for("k", n, "seq", emit("once", "X", <@k>, reduce("add", "j", @k + 1, a[@j]))))')
+    with pytest.raises(RuleError, match="an extent inside depends on axis k"):
+        apply_step(two, R, Step("parts", (0, 3), {"a": "p", "b": "q", "D": 2}))
+
+
 def test_arguments_of_builtins_are_checked() -> None:
     k = kernel('for("i", n, "seq", emit("once", "X", <@i>, a[@i]))')
     bad = [("place", {}), ("place", {"level": "core", "x": 1}), ("place", {"level": I(1)}), ("alpha", {"new": "k"}), ("layout", {"T": "T", "order": ix()})]

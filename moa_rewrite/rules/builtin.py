@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..semantics.types import dtype as type_of
-from ..terms import Kernel, Path, Stage, Term, Touch, at, free_axes, ix, put, subterms, writes
+from ..terms import I, Kernel, Path, Stage, Term, Touch, at, free_axes, ix, put, subterms, writes
 from ..terms import replace as replace_term
 from ..terms.ops import ARGS, DTYPES, STATEMENTS
 from .masks import idle_unless
@@ -134,6 +134,31 @@ def _bound_around(body: Term, path: Path) -> frozenset[str]:
     return frozenset(out)
 
 
+def parts(kernel: Kernel, path: Path, a: str, b: str, D: int) -> Kernel:
+    """A reduction over k < n is one over at most D runs of equal length q, the last shorter or empty: k = a*q + b. Monoids are associative, and the runs
+    keep their order; pairs of a dependent reduction do not reduce once more."""
+    t = at(kernel.body, path)
+    if t.op != "reduce" or t.args[0] == "osm":
+        raise RuleError("the position is not a reduction's under the monoid of a scalar")
+    m, k, n, e = t.args
+    taken = {*kernel.sizes, *(x.name for x in (*kernel.inputs, *kernel.outputs, *kernel.stages)), *(d for d, _ in kernel.defs), *extents(kernel.body)}
+    for name in (a, b):
+        if name in taken or a == b:
+            raise RuleError(f"the name {name} is taken")
+    if D < 1 or free_axes(n) or outer_reads(n):  # type: ignore[arg-type]
+        raise RuleError(f"{n} is not cut into {D} parts: both must be known at entry")
+    if k in bound_axes(e) or any(k in free_axes(d) for _, d in kernel.defs):  # type: ignore[arg-type]
+        raise RuleError(f"axis {k} is bound again inside, or a lifted axis is defined by it")
+    q = Term("idiv", Term("add", n, I(D - 1)), I(D))
+    start = Term("mul", Term("axis", a), q)
+    inside = Term("reduce", m, b, Term("min", q, Term("sub", n, start)), replace_term(e, Term("axis", k), Term("add", start, Term("axis", b))))  # type: ignore
+    out = kernel.with_body(put(kernel.body, path, Term("reduce", m, a, I(D), inside)))
+    before = extents(kernel.body)
+    if any(len(found) > len(before.get(name, (n,))) for name, found in extents(out.body).items()):
+        raise RuleError(f"an extent inside depends on axis {k}, and the same axis stands elsewhere")
+    return out
+
+
 def place(kernel: Kernel, path: Path, level: str) -> Kernel:
     """A sequential loop may run on a level of the machine: the sum of what its iterations emit does not depend on who computes it. That they do not race is
     an obligation on the final form."""
@@ -229,10 +254,11 @@ def touch(kernel: Kernel, path: Path, array: str, axis: int, rows: Term, domains
 
 
 _SIZES = ("size", "int", "add", "sub", "mul", "idiv", "mod", "min", "max")
-BUILTINS: dict[str, Callable[..., Kernel]] = {f.__name__: f for f in (alpha, ring, materialise, collect, place, layout, panel, admit, skip, touch)}
+BUILTINS: dict[str, Callable[..., Kernel]] = {f.__name__: f for f in (alpha, ring, parts, materialise, collect, place, layout, panel, admit, skip, touch)}
 PARAMS: dict[str, dict[str, type]] = {
     "alpha": {"new": Term},
     "ring": {"new": Term},
+    "parts": {"a": str, "b": str, "D": int},
     "materialise": {"T": str, "dtype": str, "axes": tuple, "e": Term},
     "collect": {"T": str},
     "place": {"level": str},

@@ -18,6 +18,7 @@ from ..terms import Kernel
 from .candidate import DEPTH, Candidate, Form, cost_of
 from .form import packs
 from .optimize import Options, Result, _Search, chosen, summary
+from .parts import parted
 from .problem import build
 from .structure import Space, saturate
 from .tiles import replay
@@ -46,7 +47,7 @@ def planned(kernel: Kernel, rules: RuleSet, machine: Any, sizes: dict[str, int],
     """What the search would give if it chose this plan. NoPlan if there is no such plan (any more)."""
     s = _Search(kernel, rules, machine, sizes, options)
     dnf, forms = s.normal_forms()
-    f = form(named, forms, rules, sizes)
+    f = form(named, forms, rules, sizes, s.model.cores)
     onf, steps = f.materialised(rules, sizes)
     space = saturate(build(onf, sizes), rules, s.model, DEPTH, options.nodes)
     space.origin = steps
@@ -145,12 +146,14 @@ def parse(text: str, leaves: list[str]) -> tuple:
     return plan
 
 
-def form(named: Named, forms: list[Form], rules: RuleSet, sizes: dict[str, int]) -> Form:
+def form(named: Named, forms: list[Form], rules: RuleSet, sizes: dict[str, int], cores: int) -> Form:
     """The form of a label such as ``online-softmax; shared; K packed``. NoPlan if there is none."""
     base, *more = named.form.split("; ")
     found = next((f for f in forms if f.label == base), None)
     if found is None:
         raise NoPlan(f"no form is called {base!r}; there are {', '.join(repr(f.label) for f in forms)}")
+    if "in parts" in more and (found := parted(found, rules, cores, sizes)) is None:
+        raise NoPlan(f"the form {base!r} has no reduction that is worth parts")
     found = replace(found, shared="shared" in more, label=named.form)
     if not named.packed:
         return found

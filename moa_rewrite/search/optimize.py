@@ -21,6 +21,7 @@ from .cost import Model
 from .egraph import Report
 from .form import packs, rename_axes
 from .gpu import GpuModel
+from .parts import parted
 
 # groups of rules with a place of their own; rules of other files are laws of scalars or statements that a user added
 _OWN = ("psi", "simplify", "rearrange", "algebra", "structure", "placement", "storage")
@@ -95,6 +96,8 @@ class _Search:
         for form in forms:
             self.explore(form, 4)
             self.explore(replace(form, shared=True, label=f"{form.label}; shared"), 4)
+            if not self.gpu and (cut := parted(form, self.rules, self.model.cores, self.sizes)) is not None:
+                self.explore(cut, 4)
         if not self.gpu:
             self.pack()
         several = self.distinct()

@@ -29,7 +29,8 @@ class Access:
 
 @dataclass(frozen=True)
 class Leaf:
-    """An emission. ``key``: axes of the cell it writes; ``work`` vector adds and ``exps`` exponentials per execution."""
+    """An emission. ``key``: axes of the cell it writes. ``ops``: the axes that an operation depends on, and the vector adds it counts for; ``exps``
+    exponentials per execution."""
 
     target: str
     monoid: str
@@ -37,13 +38,18 @@ class Leaf:
     axes: tuple[str, ...]
     reads: tuple[Access, ...]
     unit: str  # the axis its cell is contiguous in when the layout is fixed (an output)
-    work: float
+    ops: tuple[tuple[frozenset[str], float], ...]
     exps: float
     bytes: int
     term: Term
     group: Term | None = None  # osm: the score term that the emissions of a group share
     scan: int = 0  # trips of the sequential loop inside; 0 for a plain emission
     mask: Term | None = None  # the condition without which it contributes nothing
+
+    @property
+    def work(self) -> float:
+        """Vector adds per execution, if all operations were done in each."""
+        return sum(n for _, n in self.ops)
 
     @property
     def reduction(self) -> tuple[str, ...]:
@@ -148,7 +154,9 @@ def _leaf(kernel: Kernel, emit: Term, axes: tuple[str, ...], extents: dict[str, 
     monoid, target, cell, e = emit.args
     assert isinstance(cell, Term) and isinstance(e, Term)
     stages = {s.name: s for s in kernel.stages}
-    reads, work, exps = [], 0.0, 0.0
+    reads, exps = [], 0.0
+    everywhere = frozenset(axes)
+    ops: dict[Term | None, tuple[frozenset[str], float]] = {}  # by subterm; None: the addition to the cell
     seen: set[Term] = set()
     value = e
     group: Term | None = None
@@ -156,10 +164,10 @@ def _leaf(kernel: Kernel, emit: Term, axes: tuple[str, ...], extents: dict[str, 
         # lowered to P = exp(s - max) once per score and an ordinary sum of P*x: the sum is charged here
         group, value = e.args[0], e.args[1]  # type: ignore[assignment]
         if value.op != "num":
-            work += 0.5
+            ops[None] = (everywhere, 0.5)
         else:
             exps += 1.0
-            work += 2.0
+            ops[None] = (everywhere, 2.0)
     # the score of a weighted sum is worked out once for all sums, with the one that has no weights
     shared = [] if group is None else [u for u in _scalars(group) if u.op == "get" or value.op == "num"]
     for t in [*_scalars(value), *shared]:
@@ -172,18 +180,20 @@ def _leaf(kernel: Kernel, emit: Term, axes: tuple[str, ...], extents: dict[str, 
             exps += 1.0
         elif t.op == "reduce":  # left inside because its extent varies: its loop is part of the leaf
             vals = {a: extents.get(a, 8) / 2 for a in free_axes(t.args[2])}  # type: ignore[arg-type]
-            work += 2.0 * max(1.0, evaluate(t.args[2], sizes, vals)) * max(1, sum(1 for _ in _scalars(t.args[3])) / 4)  # type: ignore[arg-type]
+            n = 2.0 * max(1.0, evaluate(t.args[2], sizes, vals)) * max(1, sum(1 for _ in _scalars(t.args[3])) / 4)  # type: ignore[arg-type]
+            ops[t] = (free_axes(t) & everywhere, n)
         elif t.op not in _FREE and not _is_index(t) and not is_index(t):
-            work += _WORK.get(t.op, 1.0)
+            ops[t] = (free_axes(t) & everywhere, _WORK.get(t.op, 1.0))
     if monoid not in ("once", "osm"):
-        work += 1.0
-    fused = any(t.op == "mul" for t in seen) and monoid == "add"
+        ops[None] = (everywhere, 1.0)
+    products = [t for t in (value, *ops) if t is not None and t.op == "mul" and t in ops]
+    if monoid == "add" and products:
+        del ops[products[0]]  # fused with the addition
     key = tuple(a for a in axes if a in free_axes(cell))
     last = cell.args[-1] if cell.args else None
     unit = last.args[0] if isinstance(last, Term) and last.op == "axis" and target not in stages else ""
     width = BYTES[kernel.array(str(target)).dtype]
-    work -= 1.0 if fused else 0.0
-    return Leaf(str(target), str(monoid), key, axes, tuple(reads), str(unit), work, exps, width, emit, group, mask=idle(kernel, emit))
+    return Leaf(str(target), str(monoid), key, axes, tuple(reads), str(unit), tuple(ops.values()), exps, width, emit, group, mask=idle(kernel, emit))
 
 
 def _scalars(e: Term):
