@@ -1,4 +1,4 @@
-"""Reductions of fewer cells than cores run in parts: which are cut, that the parts keep all cores busy, and that the sum is the same at any number of threads."""
+"""Reductions of fewer cells than cores run in parts: which are cut, and that the parts keep all cores busy."""
 
 from __future__ import annotations
 

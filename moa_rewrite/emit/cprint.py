@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..terms import Term, free_axes, reads, show, subterms
 from .cexpr import C_TYPE, CExpr
 from .cstream import fetch, print_marked
+from .entered import entered
 from .fold import const
 from .loops import Buffer, Comment, Declare, If, Let, Loop, LoopProgram, Node, Store, Update, expressions, nodes
 from .numa import collapsed, shared
@@ -261,7 +262,7 @@ class CPrinter:
         self.tiles += 1
         name = f"{self.p.name}_tile{self.tiles}"
         outer, depth, self.lines, self.depth = self.lines, self.depth, [], 1
-        self.block_plain(body)
+        self.block_plain(entered(body))
         inside, self.lines, self.depth = self.lines, outer, depth
         head = f"static MOARW_NOINLINE void {name}({', '.join(parameters)}) {{"
         self.functions += [head, *inside, "}", ""]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ..data import data_path
 from ..terms import I, Term, axis, free_axes, reads, size, subterms
 from .cprint import tile_end
+from .entered import entered
 from .fexpr import KIND, TYPE, FExpr
 from .fold import const
 from .loops import Buffer, Comment, Declare, If, Let, Loop, LoopProgram, Node, Store, Update, expressions, nodes
@@ -244,7 +245,7 @@ class FortranPrinter:
         name = f"{self.p.name}_tile{self.made}"
         outer = self.lines, self.depth, self.locals
         self.lines, self.depth, self.locals, self.e.in_tile = [], 2, [], True
-        self.body(body, parallel=True)
+        self.body(entered(body), parallel=True)
         inside, declared = self.lines, self.locals
         self.lines, self.depth = [""], 1
         self.put(f"subroutine {name}({', '.join([*scalars, *(b.name for b in buffers)])})")

@@ -141,7 +141,8 @@ def parts(kernel: Kernel, path: Path, a: str, b: str, D: int) -> Kernel:
     if t.op != "reduce" or t.args[0] == "osm":
         raise RuleError("the position is not a reduction's under the monoid of a scalar")
     m, k, n, e = t.args
-    taken = {*kernel.sizes, *(x.name for x in (*kernel.inputs, *kernel.outputs, *kernel.stages)), *(d for d, _ in kernel.defs), *extents(kernel.body)}
+    arrays = {a.name for a in (*kernel.inputs, *kernel.outputs)} | {s.name for s in kernel.stages}
+    taken = arrays | {*kernel.sizes, *(d for d, _ in kernel.defs), *extents(kernel.body)}
     for name in (a, b):
         if name in taken or a == b:
             raise RuleError(f"the name {name} is taken")

@@ -384,7 +384,9 @@ class Cost:
                 unit = layout.get(r.array) == b.simd if r.exact else r.unit == b.simd
                 n *= vectors * max(1.0, 2.0 * self.m.simd_bytes / LOAD) if unit else vectors * lanes * GATHER * 2
             loads += n
-        arith = count * leaf.work / self.m.fma
+        arith = 0.0
+        for roots, work in leaf.ops:  # an operation that the lanes do not change is one of scalars
+            arith += work * math.prod(t for root, t in b.unroll if root in roots) * (vectors if b.simd in roots else 1.0) / self.m.fma
         if not b.simd and not b.unroll and self._contiguous(leaf, loop_root, layout):  # compilers run such a loop in lanes
             arith, loads, side = arith / self._lanes(leaf), loads / self._lanes(leaf), 1.0 / self._lanes(leaf)
         else:

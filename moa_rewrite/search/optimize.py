@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import UNDECIDED, MoaError
 from ..rules import RuleSet, Step, psi_normalise
-from ..terms import Kernel
+from ..terms import Kernel, Term
 from ..terms.ops import STATEMENTS
 from .algebra import alternatives
 from .candidate import MANY, Candidate, Form, explore, realise, refined
@@ -23,6 +23,7 @@ from .form import packs, rename_axes
 from .gpu import GpuModel
 from .parts import parted
 
+FEW = 3  # leaves of a program of which there is little to search
 # groups of rules with a place of their own; rules of other files are laws of scalars or statements that a user added
 _OWN = ("psi", "simplify", "rearrange", "algebra", "structure", "placement", "storage")
 
@@ -129,7 +130,7 @@ class _Search:
             out.append(Form(kernel, (*steps, *chain), f"{label} #{same + 1}" if same else label))
         return out
 
-    def explore(self, form: Form, most: int) -> None:
+    def explore(self, form: Form, most: int) -> list[Candidate]:
         ranked = sorted(self.pool, key=lambda c: c.rank)
         first = list({c.lanes: (c.lanes, c.tiles) for c in reversed(ranked)}.values())[::-1]  # the best for each SIMD axis, then the next best
         known = [*first, *[t for c in ranked if (t := (c.lanes, c.tiles)) not in first]]
@@ -138,25 +139,36 @@ class _Search:
         if found:
             self.reports[f"structure: {form.label}"] = found[0].space.report
         self.done(form.label)
+        return found
 
     def pack(self) -> None:
-        """Copies of inputs in another layout, one at a time: in small programs also pairs of which neither pays alone."""
-        best = min(self.pool, key=lambda c: c.rank)
+        """Copies of inputs in another layout, for the best form, and in small programs for the best of each other DNF: what reads the copy may be less work."""
+        best: dict[Term, Candidate] = {}
+        for c in sorted(self.pool, key=lambda c: c.rank):
+            best.setdefault(c.form.kernel.body, c)
+        first, *others = best.values()
+        self.copies(first)
+        if len(first.space.problem.leaves) <= FEW:
+            for c in others:
+                self.copies(c)
+
+    def copies(self, best: Candidate) -> None:
+        """Copies one at a time: in small programs also pairs of which neither pays alone."""
         problem = best.space.problem
         copies = packs(problem.kernel)
         small = len(problem.leaves) <= MANY
         # in large programs only for nests that are no good in lanes as they are, if there are any
         needed = [] if small else [[p for p in copies if p.target == x.target] for x in problem.leaves if not problem.lanes(x)]
         # where there is little to search, a copy may want tiles that nothing else did
-        most = 0 if len(problem.leaves) <= 3 else 3
+        most = 0 if len(problem.leaves) <= FEW else 3
         for some in [copies, copies] if small else needed or [copies]:
-            before = len(self.pool)
+            found = [best]
             for p in some:
                 if p not in best.form.packed:
                     single = sum(q.read.args[0] == p.read.args[0] for q in copies) == 1
                     label = f"{best.form.label}; {p.read.args[0]} packed" + ("" if single else f" for {p.target}")
-                    self.explore(replace(best.form, packed=(*best.form.packed, p), label=label), most)
-            best = min((self.pool[before:] if small else []) or self.pool, key=lambda c: c.rank)
+                    found += self.explore(replace(best.form, packed=(*best.form.packed, p), label=label), most)
+            best = min((found[1:] if small else []) or found, key=lambda c: c.rank)
 
     def distinct(self) -> list[Candidate]:
         """Several plans of the best form, since refining may reorder them, and the best plan of every other."""
